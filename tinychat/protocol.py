@@ -1,0 +1,507 @@
+"""The whole contract between the screen and the engine: commands go down, events come up.
+
+Everything here is frozen data of numbers, strings, bytes and tuples, so that it can cross a thread today and a socket
+tomorrow. An engine is anything with the three methods of `Engine`: the local thread, a script in the tests.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal, Protocol
+
+from tinychat.catalog import ModelCard
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The values a sampler setting may take; sliders, flags and the sampler read the same one."""
+
+    low: float
+    high: float
+    step: float
+    """One step of a slider."""
+    integer: bool = False
+    above_low: bool = False
+    """Whether `low` itself is refused."""
+
+    def describe(self) -> str:
+        """Return the range in words, as error messages print it."""
+        if math.isinf(self.high):
+            return f"{self.low:g} or more"
+        return f"{'above ' if self.above_low else ''}{self.low:g} to {self.high:g}"
+
+    def check(self, name: str, value: float) -> None:
+        """Raise ValueError, with the range in its sentence, unless `value` lies in it (NaN and infinity don't)."""
+        inside = math.isfinite(value) and self.low <= value <= self.high and not (self.above_low and value == self.low)
+        if not inside:
+            raise ValueError(f"{name} is {value:g}, but has to be {self.describe()}.")
+        if self.integer and value != int(value):
+            raise ValueError(f"{name} is {value:g}, but has to be a whole number.")
+
+
+SAMPLER_RANGES: Final[dict[str, Range]] = {
+    "temperature": Range(0.0, 5.0, 0.05),
+    "top_k": Range(0, math.inf, 1, integer=True),
+    "top_p": Range(0.0, 1.0, 0.01),
+    "min_p": Range(0.0, 1.0, 0.01),
+    "repetition_penalty": Range(0.0, 5.0, 0.01, above_low=True),
+    "frequency_penalty": Range(-2.0, 2.0, 0.05),
+    "presence_penalty": Range(-2.0, 2.0, 0.05),
+}
+MAX_SEED: Final = 2**63 - 1
+
+SamplerOrder = Literal["transformers", "llama.cpp"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerSettings:
+    """How the next token is chosen. The defaults are the built-in ones.
+
+    Raises:
+        ValueError: A value is out of its range; the sentence names setting, value and range.
+    """
+
+    temperature: float = 0.8
+    """0 is greedy: the best token, always."""
+    top_k: int = 40
+    """Keep the k best tokens; 0 is off."""
+    top_p: float = 0.95
+    """Keep the best tokens until their probability sums to p; 1 is off, 0 keeps one."""
+    min_p: float = 0.0
+    """Drop tokens less probable than this share of the best one's probability; 0 is off."""
+    repetition_penalty: float = 1.0
+    """Divide (where positive) or multiply (where negative) the logit of each token seen in prompt or reply; 1 is off."""
+    frequency_penalty: float = 0.0
+    """Subtracted from a token's logit once for each time the reply holds it."""
+    presence_penalty: float = 0.0
+    """Subtracted once from the logit of each token the reply holds."""
+    seed: int | None = None
+    """Starts the random numbers of each reply; None draws one a reply and reports it."""
+    order: SamplerOrder = "transformers"
+    """Whose order of the filters: transformers' (temperature first) or llama.cpp's (temperature last)."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, amount added to its logit); minus infinity bans the token."""
+
+    def __post_init__(self) -> None:
+        for name, limits in SAMPLER_RANGES.items():
+            limits.check(name, getattr(self, name))
+        if self.seed is not None and not 0 <= self.seed <= MAX_SEED:
+            raise ValueError(f"seed is {self.seed}, but has to be 0 to {MAX_SEED}.")
+        if self.order not in ("transformers", "llama.cpp"):
+            raise ValueError(f"order is {self.order!r}, but has to be transformers or llama.cpp.")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a reply ends, besides the model's own end ids and the end of the context."""
+
+    max_tokens: int | None = None
+    """At most so many new tokens; None is no limit."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the reply and are not part of it."""
+    ignore_end: bool = False
+    """Go on after end ids (benchmarks)."""
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise ValueError(f"max-tokens is {self.max_tokens}, but has to be 1 or more.")
+        if "" in self.stop:
+            raise ValueError("A stop string is empty; it would end every reply before its first token.")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation as the engine is told of it."""
+
+    role: str
+    """system, user or assistant."""
+    text: str
+    """What was said; of a thinking model, without its thinking."""
+    ids: tuple[int, ...] = ()
+    """The token ids a reply was made of, thinking included, end ids left out; empty where only the text is known."""
+    vocabulary: str = ""
+    """Hash of the vocabulary that `ids` belong to."""
+    thinking: str = ""
+    """What a thinking model thought before it answered."""
+
+
+Detail = Literal["none", "basic", "full"]
+"""What each token reports: nothing; logprob, rank and entropy; these and the alternatives."""
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Commands
+
+
+@dataclass(frozen=True, slots=True)
+class LoadModel:
+    """Fetch a model if need be, and load it in place of the one that is loaded."""
+
+    load_id: int
+    card: ModelCard
+    dtype: str = "auto"
+    """auto, fp32, bf16, or a form that changes the weights and so has to be asked for."""
+    context: int | None = None
+    """Tokens the caches hold; None chooses by the model and the free memory."""
+    threads: int | None = None
+    """Threads of the matrix products; None is one a core."""
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Say the next turn after `messages`."""
+
+    turn_id: int
+    messages: tuple[Message, ...]
+    sampler: SamplerSettings = field(default_factory=SamplerSettings)
+    limits: Limits = field(default_factory=Limits)
+    forced_ids: tuple[int, ...] = ()
+    """Ids the reply begins with, whatever the sampler would say (a branch, a dictated start)."""
+    detail: Detail = "basic"
+    raw: bool = False
+    """No template: continue the text of the only message as it is."""
+    think: bool | None = None
+    """What the template's `enable_thinking` is set to; None leaves it to the template."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetSampler:
+    """Use these settings from the next token on, in the reply that is being made."""
+
+    sampler: SamplerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop a reply or a load. What was said so far is kept."""
+
+    turn_id: int | None = None
+    load_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenize:
+    """Split a text that a person types into pieces; answered by `Tokenized`, between tokens if need be."""
+
+    request_id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """Let go of the model and its caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Stop everything and end the engine."""
+
+
+Command = LoadModel | Generate | SetSampler | Cancel | Tokenize | Unload | Shutdown
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadProgress:
+    """Bytes fetched so far, of all files together."""
+
+    load_id: int
+    file: str
+    done: int
+    total: int
+    """0 while it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoading:
+    """A stage of loading has begun or moved on."""
+
+    load_id: int
+    stage: str
+    """What is being done, in words a person reads: "reading weights"."""
+    fraction: float
+    """0 to 1, of the whole load."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerReady:
+    """The vocabulary can be used; the weights may still be loading."""
+
+    load_id: int
+    vocabulary: str
+    """Hash of the vocabulary."""
+    vocabulary_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What was loaded, and what became of what the file held."""
+
+    name: str
+    """Alias, Hub id or file name."""
+    architecture: str
+    """The family, as its users spell it: "Llama"."""
+    parameters: int
+    """Numbers in the checkpoint; a tied head counts once."""
+    dtype: str
+    """Form of the weights of the layers: fp32, bf16, int4."""
+    head_dtype: str
+    """Form of the head (and of the embedding it may be tied to)."""
+    dtype_reason: str
+    """The same in words: "int4 (file Q4_1), head bf16 (file Q8_0)"."""
+    format: Literal["chat", "base"]
+    """Whether the model has a chat template or continues a transcript."""
+    thinking: bool
+    """Whether the template knows of thinking."""
+    context: int
+    """Tokens the caches hold."""
+    model_context: int
+    """Tokens the model was made for."""
+    layers: int
+    weights_bytes: int
+    """Bytes resident for weights, each shared tensor counted once."""
+    cache_bytes: int
+    """Bytes reserved for all caches."""
+    vocabulary: str
+    """Hash of the vocabulary, as in `Message.vocabulary`."""
+    vocabulary_size: int
+    kernel: str
+    """The path replies will take: "numba", "torch"."""
+    threads: int
+    load_seconds: float
+    """From the files on disk to ready, without importing torch and compiling kernels."""
+    stop: tuple[str, ...] = ()
+    """Stop strings of the transcript of a base model; the engine applies them by itself."""
+    max_tokens: int | None = None
+    """Limit of a reply where the person sets none; base models never stop by themselves."""
+    notices: tuple[str, ...] = ()
+    """What the person has to be told: fallbacks, a context smaller than the model's, ignored settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReady:
+    """A model is loaded and can be talked to."""
+
+    load_id: int
+    info: ModelInfo
+    sampler: SamplerSettings
+    """What the sampler starts with."""
+    sources: tuple[tuple[str, str], ...]
+    """(setting, where its value came from): "models.toml", "generation_config.json", "built-in"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of the prompt: ids[start:end]."""
+
+    start: int
+    end: int
+    origin: Literal["template", "person", "model"]
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRendered:
+    """What the model is fed for this turn."""
+
+    turn_id: int
+    ids: tuple[int, ...]
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    """So much of the prompt is in the caches: `reused` from before, `done - reused` computed now."""
+
+    turn_id: int
+    done: int
+    total: int
+    reused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A token that could have been said. The probability is the model's own, before the sampler."""
+
+    token_id: int
+    piece: bytes
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEmitted:
+    """One token was chosen."""
+
+    turn_id: int
+    index: int
+    """From 0."""
+    token_id: int
+    piece: bytes
+    """The bytes it stands for; empty for control tokens."""
+    text: str
+    """What may be shown now: whole characters, held back while a stop string may be beginning; often empty."""
+    thinking: bool = False
+    """Whether `text` belongs to the thinking."""
+    logprob: float | None = None
+    """Natural logarithm of its probability, before the sampler."""
+    rank: int | None = None
+    """From 1, before the sampler."""
+    entropy: float | None = None
+    """Of the whole distribution before the sampler, in nats."""
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """The cache of one layer, true to its tensors' own sizes."""
+
+    used_tokens: int
+    reserved_tokens: int
+    used_bytes: int
+    reserved_bytes: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """All caches; at most ten a second."""
+
+    layers: tuple[LayerCache, ...]
+    reused_tokens: int
+    """How many of the tokens this turn found in the caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """Bytes; at most ten a second."""
+
+    weights: int
+    cache_used: int
+    cache_reserved: int
+    process: int
+    """Resident size of this process."""
+    available: int
+    """What the operating system could still give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One token of a typed text, or bytes that have no token. The pieces' bytes join to the text's bytes."""
+
+    token_id: int | None
+    """None: the vocabulary has no token for these bytes, the model will not see them."""
+    data: bytes
+    """The bytes of the text it covers."""
+    start: int
+    """Offset of its first byte in the text."""
+    special: bool = False
+    """Whether it is a control token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenized:
+    """The answer to `Tokenize`. No pieces at all while no tokenizer is loaded."""
+
+    request_id: int
+    pieces: tuple[Piece, ...]
+    ready: bool = True
+    """False: no tokenizer yet; ask again after `TokenizerReady`."""
+
+
+FinishReason = Literal["eos", "stop", "length", "context", "cancelled", "failed"]
+"""failed: an error stopped it; `EngineFailed` follows, and what was said is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished:
+    """A reply is complete; `ids` and `text` are the turn's final truth."""
+
+    turn_id: int
+    reason: FinishReason
+    ids: tuple[int, ...]
+    """What the turn is made of from now on: no end ids, nothing of a stop string."""
+    text: str
+    """Decode of `ids`, without thinking."""
+    thinking: str
+    prompt_tokens: int
+    reused_tokens: int
+    new_tokens: int
+    """Tokens chosen, end ids and cut ones counted."""
+    prefill_seconds: float
+    decode_seconds: float
+    """From the first token to the last."""
+    first_token_seconds: float
+    """From the command to the first token."""
+    seed: int
+    kernel: str
+
+    @property
+    def prefill_rate(self) -> float:
+        """Computed prompt tokens a second; 0 where nothing was timed."""
+        return (self.prompt_tokens - self.reused_tokens) / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
+
+    @property
+    def decode_rate(self) -> float:
+        """Tokens a second after the first; 0 for replies of fewer than two."""
+        return (self.new_tokens - 1) / self.decode_seconds if self.decode_seconds > 0 and self.new_tokens > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a person has to know about a turn or a load, that stopped neither."""
+
+    text: str
+    turn_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailed:
+    """A turn or a load ended in an error. What was said before it is kept."""
+
+    summary: str
+    remedy: str
+    detail: str
+    """The traceback, for the log."""
+    turn_id: int | None = None
+    load_id: int | None = None
+    cancelled: bool = False
+    """Whether the person stopped the load."""
+
+
+Event = (
+    DownloadProgress
+    | ModelLoading
+    | TokenizerReady
+    | ModelReady
+    | PromptRendered
+    | PrefillProgress
+    | TokenEmitted
+    | CacheStats
+    | MemoryStats
+    | Tokenized
+    | TurnFinished
+    | Notice
+    | EngineFailed
+)
+
+
+class Engine(Protocol):
+    """Anything that takes commands and gives events."""
+
+    def send(self, command: Command) -> None:
+        """Put a command into the inbox; never blocks."""
+
+    def poll(self, timeout: float = 0.0) -> list[Event]:
+        """Return all events there are, waiting up to `timeout` seconds for the first."""
+
+    def close(self, timeout: float = 0.3) -> bool:
+        """Shut down; return whether the engine ended within `timeout` seconds."""
+
+
+SAMPLER_FIELDS: Final = tuple(f.name for f in fields(SamplerSettings))
