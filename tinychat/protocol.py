@@ -149,6 +149,8 @@ class LoadModel:
     threads: int | None = None
     """Threads of the matrix products; None is one a core."""
     device: str = "cpu"
+    sampler: tuple[tuple[str, float | int | str], ...] = ()
+    """Sampler settings the person asked for by flag, as (setting, value): they go before every default."""
 
 
 @dataclass(frozen=True, slots=True)
