@@ -38,7 +38,7 @@ class SamplerSettings:
     min_p: float = 0.0
     """Drop tokens less probable than this share of the best one's probability; 0 is off."""
     repetition_penalty: float = 1.0
-    """Divide (where positive) or multiply (where negative) the logit of each token seen in prompt or reply; 1 is off."""
+    """Divide (where positive) or multiply (where negative) the logit of a token seen in prompt or reply; 1 is off."""
     frequency_penalty: float = 0.0
     """Subtracted from a token's logit once for each time the reply holds it."""
     presence_penalty: float = 0.0
