@@ -1,0 +1,41 @@
+"""The mathematics: one file an architecture, named here.
+
+`find` imports the file of an architecture (and torch with it); `supported` doesn't.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from tinychat.errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+ARCHITECTURES: Final = {
+    "gpt2": "gpt2",
+    "llama": "llama",
+}
+"""`model_type` of config.json, or `general.architecture` of GGUF -> file of this folder."""
+
+
+def architecture(config: dict[str, Any], source: str) -> str:
+    """Return the architecture that a config.json or the metadata of a GGUF file names, if tinychat runs it.
+
+    Raises:
+        UnsupportedModel: It doesn't; the sentence has what it found and what it could run.
+    """
+    kind = config.get("model_type") or config.get("general.architecture")
+    if kind in ARCHITECTURES:
+        return str(kind)
+    called = (config.get("architectures") or [kind])[0]
+    raise UnsupportedModel(
+        f"{called or 'An unnamed architecture'} ({source}) is not a decoder tinychat supports.",
+        f"It supports {', '.join(sorted(ARCHITECTURES))}.",
+    )
+
+
+def find(kind: str) -> ModuleType:
+    """Return the file of an architecture: FAMILY, Config, Model, names."""
+    return import_module(f"tinychat.models.{ARCHITECTURES[kind]}")

@@ -1,0 +1,246 @@
+"""What an architecture is built from: the checkpoint's tensors under its own names, each taken exactly once.
+
+A model's constructor asks `Weights` for every parameter by name and shape. It runs twice: over the header alone (what
+is missing, misshapen or left over, and how many bytes will be resident), then over the data. So the list of parameters
+is written down once, where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import torch
+
+from tinychat.errors import CheckpointError
+from tinychat.models.embedding import Embedding
+from tinychat.models.linear import Linear
+from tinychat.models.policy import Part, Policy, StoredTensor, finite
+from tinychat.models.probe import CLOSED, Probe
+
+_SHOWN = 5
+"""How many names an error lists before it says "and N more"."""
+
+
+class Config(Protocol):
+    """The numbers of an architecture; its fields have the checkpoint's names, these three the engine's."""
+
+    @property
+    def layers(self) -> int: ...
+    @property
+    def positions(self) -> int:
+        """Longest sequence the model was made for."""
+
+    @property
+    def cache_values(self) -> int:
+        """Numbers that one token leaves in all caches together."""
+
+
+class Cache(Protocol):
+    """Keys and values of one layer."""
+
+    length: int
+    capacity: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved."""
+
+    @property
+    def used_bytes(self) -> int: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    def trim(self, length: int) -> None:
+        """Forget all tokens from position `length` on."""
+
+
+class Model(Protocol):
+    """A decoder: ids in, logits out."""
+
+    FAMILY: ClassVar[str]
+    config: Any
+
+    def make_caches(self, capacity: int, dtype: torch.dtype) -> list[Any]:
+        """Return an empty cache a layer, each with room for `capacity` tokens."""
+
+    def forward(
+        self, ids: torch.Tensor, caches: Sequence[Any], probe: Probe = CLOSED, *, every_position: bool = False
+    ) -> torch.Tensor:
+        """Append ids [T] to the caches; return logits, fp32: [1, V] of the last position, or [T, V] of every one."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a walk over a checkpoint found, and what became of it."""
+
+    parameters: int = 0
+    nbytes: int = 0
+    """Bytes resident."""
+    forms: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
+    """"layers" or "head" -> (type in the file, form in memory) -> parameters."""
+    notices: list[str] = field(default_factory=list)
+
+
+class Weights:
+    """The tensors of a checkpoint under the model's names."""
+
+    def __init__(
+        self, tensors: Mapping[str, StoredTensor], policy: Policy, *, source: str, gguf: bool, dry: bool = False
+    ) -> None:
+        """Wrap renamed tensors.
+
+        Args:
+            tensors: The model's name -> stored tensor.
+            policy: Which forms matrices take.
+            source: The file or folder, for error sentences.
+            gguf: Whether llama.cpp's converter wrote them: it permutes and transposes some matrices.
+            dry: Only look at names and shapes; what is returned must not be used.
+        """
+        self._tensors = tensors
+        self._left = set(tensors)
+        self._missing: list[str] = []
+        self._misshapen: list[str] = []
+        self._policy = policy
+        self._source = source
+        self.gguf = gguf
+        self._dry = dry
+        self.report = Report()
+
+    def has(self, name: str) -> bool:
+        """Whether the checkpoint holds `name`."""
+        return name in self._tensors
+
+    def ignore(self, name: str, why: str) -> None:
+        """Pass over a tensor, and say so."""
+        self._left.discard(name)
+        self.report.notices.append(f"{name} is in the file, but not used: {why}.")
+
+    def vector(self, name: str, size: int, order: torch.Tensor | None = None) -> torch.Tensor:
+        """Take a norm's weight or a bias, put into `order`: fp32 [size]."""
+        stored = self._take(name, (size,))
+        if stored is None or self._dry:
+            return torch.empty(size, device="meta")
+        values = finite(stored, stored.dense(torch.float32))
+        return values if order is None else values[order]
+
+    def norm(self, name: str, size: int) -> torch.Tensor:
+        """Take a norm's weight or bias, which stays as it is: fp32 [size]."""
+        self.report.nbytes += 4 * size
+        return self.vector(name, size)
+
+    def embedding(self, name: str, rows: int, width: int) -> Embedding:
+        """Take a table of rows to be looked up."""
+        stored = self._take(name, (rows, width))
+        if stored is None or self._dry:
+            made = Embedding()
+            made.nbytes = 0 if stored is None else self._policy.embedding_bytes(stored)
+        else:
+            made = self._policy.embedding(stored)
+        self.report.nbytes += made.nbytes
+        return made
+
+    def linear(
+        self,
+        projections: Sequence[tuple[str, int]],
+        width: int,
+        *,
+        bias: bool = False,
+        orders: Sequence[torch.Tensor | None] = (),
+        transposed: bool = False,
+        role: str = "layers",
+        tied: bool = False,
+    ) -> Linear:
+        """Take projections that share an input, packed as one product.
+
+        Args:
+            projections: (name without ".weight", output rows) of each, in the order of the outputs.
+            width: Inputs of all of them.
+            bias: Whether each has a ".bias".
+            orders: For each projection the order its rows are to be put in, or None; empty leaves all.
+            transposed: Whether the file holds them as [in, out].
+            role: "layers" or "head": where the report counts them.
+            tied: The tensor serves another parameter too and was counted there.
+        """
+        parts = []
+        for (name, rows), order in zip(projections, orders or [None] * len(projections), strict=True):
+            stored = self._take(f"{name}.weight", (width, rows) if transposed else (rows, width), tied=tied)
+            values = self.vector(f"{name}.bias", rows, order) if bias else None
+            if stored is not None:
+                parts.append(Part(stored, order, values))
+                forms = self.report.forms.setdefault(role, {})
+                kind = (stored.type, self._policy.form(stored))
+                forms[kind] = forms.get(kind, 0) + rows * width
+        if len(parts) < len(projections):
+            return Linear()
+        if self._dry:
+            made = self._policy.plan(parts, bias=bias, transposed=transposed)
+        else:
+            made = self._policy.linear(parts, transposed=transposed)
+        self.report.nbytes += made.nbytes
+        return made
+
+    def check(self) -> Report:
+        """Return the report, once every parameter was found with its shape and no tensor is left over.
+
+        Raises:
+            CheckpointError: The sentence names the file and the tensors.
+        """
+        for problem, names in (
+            ("lacks", self._missing),
+            ("has other shapes than its config says:", self._misshapen),
+            ("holds tensors that have no place in this architecture:", sorted(self._left)),
+        ):
+            if names:
+                more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+                raise CheckpointError(
+                    f"{self._source} {problem} {', '.join(names[:_SHOWN])}{more}.",
+                    "Its config and its weights don't belong together: fetch the model again.",
+                )
+        return self.report
+
+    def _take(self, name: str, shape: tuple[int, ...], *, tied: bool = False) -> StoredTensor | None:
+        stored = self._tensors.get(name)
+        if stored is None:
+            self._missing.append(name)
+            return None
+        self._left.discard(name)
+        if tuple(stored.shape) != shape:
+            self._misshapen.append(f"{name} (is {_by(stored.shape)}, has to be {_by(shape)})")
+            return None
+        if not tied:
+            self.report.parameters += torch.Size(shape).numel()
+        return stored
+
+
+def rename(
+    tensors: Mapping[str, StoredTensor], names: Mapping[str, str | None], source: str
+) -> dict[str, StoredTensor]:
+    """Bring a checkpoint's names to the model's own.
+
+    Args:
+        tensors: Name in the file -> tensor.
+        names: Template -> template, "{}" standing for the layer's number; None: known, and of no use. A name without a
+            template stays as it is, for `Weights.check` to find.
+        source: The file or folder, for error sentences.
+
+    Raises:
+        CheckpointError: Two tensors mean the same parameter.
+    """
+    renamed: dict[str, StoredTensor] = {}
+    for name, stored in tensors.items():
+        parts = name.split(".")
+        layer = next((part for part in parts if part.isdigit()), "")
+        template = ".".join("{}" if part == layer else part for part in parts)
+        target = names.get(template, template)
+        if target is None:
+            continue
+        target = target.replace("{}", layer)
+        if target in renamed:
+            raise CheckpointError(f"{source} holds {target} twice.", "Fetch the model again.")
+        renamed[target] = stored
+    return renamed
+
+
+def _by(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) or "a single number"

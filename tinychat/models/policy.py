@@ -1,0 +1,154 @@
+"""What becomes of a stored matrix: which form it takes in memory, and how it gets there.
+
+`auto` follows the file and what the machine can, never a timing: 4-bit blocks keep their codes, everything else becomes
+bf16 where the packed bf16 product exists and fp32 where it doesn't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from tinychat.errors import CheckpointError
+from tinychat.models.embedding import Coded, Embedding, Table
+from tinychat.models.linear import ACTIVATIONS, Abilities, Form, Int4, Joined, Linear, Packed, Plain, Planned
+
+_FOUR_BITS = ("Q4_0", "Q4_1")
+_CODED = (*_FOUR_BITS, "Q8_0")
+
+
+class StoredTensor(Protocol):
+    """A tensor of a checkpoint, not yet read."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def file(self) -> Path: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def type(self) -> str:
+        """As the file says: F32, BF16, Q4_1."""
+
+    def dense(self, dtype: torch.dtype) -> torch.Tensor:
+        """Read it, dequantised exactly in fp32, then rounded to `dtype`."""
+
+    def blocks(self) -> Any:
+        """Return codes [N, K], scale and zero [N, K / group] with w = code * scale + zero, or None for dense types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the projections that are packed as one product."""
+
+    stored: StoredTensor
+    order: torch.Tensor | None = None
+    """The order its rows are to be put in; None leaves them."""
+    bias: torch.Tensor | None = None
+    """fp32 [rows], in the final order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Chooses and builds."""
+
+    dtype: str
+    """auto, fp32 or bf16: what was asked for."""
+    can: Abilities
+
+    @property
+    def dense(self) -> Form:
+        """Form of matrices that are not in 4-bit blocks."""
+        if self.dtype == "auto":
+            return "bf16" if self.can.bf16 else "fp32"
+        return "fp32" if self.dtype == "fp32" else "bf16"
+
+    def form(self, stored: StoredTensor) -> Form:
+        """Return the form a matrix takes."""
+        if self.dtype == "auto" and self.can.int4 and stored.type in _FOUR_BITS:
+            return "int4"
+        return self.dense
+
+    def keeps_codes(self, stored: StoredTensor) -> bool:
+        """Whether an embedding stays in its blocks, its rows dequantised as they are looked up."""
+        return self.dtype == "auto" and stored.type in _CODED
+
+    def plan(self, parts: Sequence[Part], *, bias: bool, transposed: bool) -> Linear:
+        """Return what `linear` would make, without reading anything."""
+        forms = {self.form(p.stored) for p in parts}
+        if len(forms) > 1:
+            return Joined([self.plan([p], bias=bias, transposed=transposed) for p in parts])
+        rows = sum(p.stored.shape[1 if transposed else 0] for p in parts)
+        return Planned(forms.pop(), rows, parts[0].stored.shape[0 if transposed else 1], bias=bias)
+
+    def linear(self, parts: Sequence[Part], *, transposed: bool = False) -> Linear:
+        """Read matrices that share an input and make one product of them.
+
+        Args:
+            parts: The projections, in the order of their outputs; all have a bias or none has.
+            transposed: The file holds them as [in, out].
+
+        Raises:
+            CheckpointError: A weight is NaN or infinite.
+        """
+        forms = [self.form(p.stored) for p in parts]
+        if len(set(forms)) > 1:
+            return Joined([self.linear([p], transposed=transposed) for p in parts])
+        biases = [p.bias for p in parts if p.bias is not None]
+        bias = torch.cat(biases) if biases else None
+        if forms[0] == "int4":
+            return Int4(*(torch.cat(t) for t in zip(*map(_blocks, parts), strict=True)), bias)
+        dtype = ACTIVATIONS[forms[0]]
+        dense = []
+        for part in parts:
+            weight = finite(part.stored, part.stored.dense(dtype))
+            weight = weight.T if transposed else weight
+            dense.append(weight if part.order is None else weight[part.order])
+        weight = torch.cat(dense) if len(dense) > 1 else dense[0].contiguous()
+        packs = self.can.fp32 if forms[0] == "fp32" else self.can.bf16
+        return Packed(weight, bias) if packs else Plain(weight, bias)
+
+    def embedding_bytes(self, stored: StoredTensor) -> int:
+        """Return the bytes `embedding` will take."""
+        rows, width = stored.shape
+        if not self.keeps_codes(stored):
+            return rows * width * ACTIVATIONS[self.dense].itemsize
+        return rows * width // (2 if stored.type in _FOUR_BITS else 1) + rows * (width // 32) * 8
+
+    def embedding(self, stored: StoredTensor) -> Embedding:
+        """Read a table of rows to be looked up.
+
+        Raises:
+            CheckpointError: A weight is NaN or infinite.
+        """
+        if not self.keeps_codes(stored):
+            return Table(finite(stored, stored.dense(ACTIVATIONS[self.dense])))
+        blocks = stored.blocks()
+        return Coded(blocks.codes, finite(stored, blocks.scale), finite(stored, blocks.zero))
+
+
+def _blocks(part: Part) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    blocks = part.stored.blocks()
+    finite(part.stored, blocks.scale)
+    finite(part.stored, blocks.zero)
+    if part.order is None:
+        return blocks.codes, blocks.scale, blocks.zero
+    return blocks.codes[part.order], blocks.scale[part.order], blocks.zero[part.order]
+
+
+def finite(stored: StoredTensor, values: torch.Tensor) -> torch.Tensor:
+    """Return `values`.
+
+    Raises:
+        CheckpointError: They hold a NaN or an infinity.
+    """
+    # The sum is one fast pass, and NaN or infinite whenever a value is; it can also overflow by itself.
+    if not bool(torch.isfinite(values.sum(dtype=torch.float32))) and not bool(torch.isfinite(values).all()):
+        raise CheckpointError(
+            f"{stored.name} in {stored.file} holds a NaN or an infinity.", "The file is damaged: fetch it again."
+        )
+    return values
