@@ -311,9 +311,10 @@ class TokenEmitted:
     piece: bytes
     """The bytes it stands for; empty for control tokens."""
     text: str
-    """What may be shown now: whole characters, held back while a stop string may be beginning; often empty."""
-    thinking: bool = False
-    """Whether `text` belongs to the thinking."""
+    """What may be shown of the answer now: whole characters, held back while a stop string may be beginning; often
+    empty."""
+    thinking: str = ""
+    """What may be shown of the thinking now."""
     logprob: float | None = None
     """Natural logarithm of its probability, before the sampler."""
     rank: int | None = None
