@@ -1,0 +1,174 @@
+"""The numbers: every stored type against the gguf package's own dequantisation, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
+from tiny import Tiny
+
+from tinychat.errors import CheckpointError, UnsupportedModel
+from tinychat.weights import StoredTensor, open_checkpoint
+from tinychat.weights.checkpoint import CHUNK
+
+KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
+BLOCK_KINDS = ("Q8_0", "Q4_0", "Q4_1")
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[StoredTensor, np.ndarray]]:
+    """Type -> a tensor of random bytes longer than two chunks and no multiple of one, and its numbers."""
+    rows, columns = 2 * CHUNK // 96 + 5, 96
+    random = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("types") / "types.gguf"
+    writer = GGUFWriter(path, "llama")
+    numbers = {}
+    for kind in KINDS:
+        number = GGMLQuantizationType[kind]
+        block, size = gguf.GGML_QUANT_SIZES[number]
+        data = random.integers(0, 256, (rows, columns // block * size), dtype=np.uint8)
+        if kind in BLOCK_KINDS:  # any code, but scales that are numbers
+            blocks = data.reshape(-1, size)
+            scales = 2 if kind == "Q4_1" else 1
+            blocks[:, : 2 * scales] = random.standard_normal((len(blocks), scales)).astype(np.float16).view(np.uint8)
+        else:
+            data = gguf.quantize(random.standard_normal((rows, columns)).astype(np.float32), number)
+        writer.add_tensor(kind, data, raw_dtype=number)
+        numbers[kind] = gguf.dequantize(data, number)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    checkpoint = open_checkpoint(path)
+    yield {kind: (checkpoint.tensors[kind], numbers[kind]) for kind in KINDS}
+    checkpoint.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dense_in_fp32_is_the_reference_bit_for_bit(stored, kind):
+    """Catches swapped nibbles, a shifted block, a chunk border that loses or repeats weights."""
+    tensor, numbers = stored[kind]
+    dense = tensor.dense(torch.float32)
+    assert dense.is_contiguous()
+    # + 0 turns -0 into 0: the one difference there may be, where (8 - 8) * d meets 8 * d - 8 * d.
+    assert np.array_equal((dense.numpy() + 0).view(np.uint32), (numbers + 0).view(np.uint32))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_dense_rounds_once_and_from_fp32(stored, kind, dtype):
+    """Catches arithmetic in the narrow dtype, and the straight copy taken for a type that needs conversion."""
+    tensor, numbers = stored[kind]
+    assert torch.equal(tensor.dense(dtype), torch.from_numpy(numbers).to(dtype))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [slice(0, 1), slice(17, 2800), slice(-3, None), slice(5, 5), slice(9, 3)])
+def test_a_part_of_the_rows_is_that_part(stored, kind, rows):
+    """Catches offsets counted in the wrong unit, and empty parts."""
+    tensor, numbers = stored[kind]
+    for dtype in (torch.float32, torch.bfloat16):
+        assert torch.equal(tensor.dense(dtype, rows), torch.from_numpy(numbers[rows]).to(dtype))
+
+
+@pytest.mark.parametrize("kind", BLOCK_KINDS)
+def test_blocks_give_the_dense_numbers_exactly(stored, kind):
+    """The equation of `Blocks` is what int4 is packed by: catches a wrong zero or codes out of their range."""
+    tensor, numbers = stored[kind]
+    blocks = tensor.blocks()
+    rows, columns = tensor.shape
+    assert blocks.codes.shape == (rows, columns)
+    assert blocks.scale.shape == blocks.zero.shape == (rows, columns // blocks.group)
+    assert blocks.codes.dtype == (torch.int8 if blocks.bits == 8 else torch.uint8)
+    assert blocks.bits == 8 or int(blocks.codes.max()) == 15
+    weights = blocks.codes.view(rows, -1, blocks.group) * blocks.scale[..., None] + blocks.zero[..., None]
+    assert np.array_equal(weights.view(rows, columns).numpy(), numbers)
+
+
+def test_plain_types_and_vectors_have_no_blocks(stored, tiny: Tiny):
+    """Catches a norm or a BF16 matrix handed to the int4 product."""
+    assert all(stored[kind][0].blocks() is None for kind in ("F32", "F16", "BF16"))
+    with open_checkpoint(tiny.gguf("llama", "Q4_0").path) as checkpoint:
+        assert checkpoint.tensors["output_norm.weight"].blocks() is None
+
+
+def test_each_call_gives_a_tensor_of_its_own_that_may_be_written_to(stored):
+    """Catches views into a shared buffer or a read-only mapping."""
+    tensor, numbers = stored["F32"]
+    tensor.dense(torch.float32).zero_()
+    assert np.array_equal(tensor.dense(torch.float32).numpy(), numbers)
+
+
+@pytest.mark.parametrize("kind", ["I8", "I32", "Q6_K"])
+def test_types_that_are_no_weights_are_refused_by_name(tmp_path: Path, write_gguf_tensor: Callable, kind):
+    """Catches integers cast to floats, and unknown blocks read as something else."""
+    path = tmp_path / "x.gguf"
+    write_gguf_tensor(path, "odd", GGMLQuantizationType[kind])
+    with open_checkpoint(path) as checkpoint:
+        assert checkpoint.tensors["odd"].type == kind
+        assert checkpoint.tensors["odd"].blocks() is None
+        with pytest.raises(UnsupportedModel, match=rf"'odd'.*{kind}"):
+            checkpoint.tensors["odd"].dense(torch.float32)
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, write_gguf_tensor: Callable):
+    """Catches the end of the process (SIGBUS) that a mapping would bring, and zeros in place of weights."""
+    path = tmp_path / "x.gguf"
+    write_gguf_tensor(path, "w", GGMLQuantizationType.F32)
+    with open_checkpoint(path) as checkpoint:
+        with path.open("r+b") as file:
+            file.truncate(checkpoint.tensors["w"].offset + 8)
+        with pytest.raises(CheckpointError, match=r"x\.gguf ended at byte"):
+            checkpoint.tensors["w"].dense(torch.float32)
+
+
+@pytest.fixture
+def write_gguf_tensor() -> Callable[[Path, str, GGMLQuantizationType], None]:
+    """Writes a file of one tensor of 2 rows of 256."""
+
+    def write(path: Path, name: str, kind: GGMLQuantizationType) -> None:
+        block, size = gguf.GGML_QUANT_SIZES[kind]
+        writer = GGUFWriter(path, "llama")
+        writer.add_tensor(name, np.zeros((2, 256 // block * size), np.uint8), raw_dtype=kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+    return write
+
+
+@pytest.mark.model
+def test_the_real_file_is_the_reference_bit_for_bit(smollm2: Path):
+    """All 272 tensors of the file people will run, dense and as blocks."""
+    with open_checkpoint(smollm2) as checkpoint:
+        reader = GGUFReader(smollm2)
+        assert list(checkpoint.tensors) == [t.name for t in reader.tensors]
+        for reference in reader.tensors:
+            tensor = checkpoint.tensors[reference.name]
+            numbers = gguf.dequantize(reference.data, reference.tensor_type)
+            assert np.array_equal(tensor.dense(torch.float32).numpy(), numbers), reference.name
+            if (blocks := tensor.blocks()) is not None:
+                groups = blocks.codes.view(*blocks.scale.shape, -1)
+                weights = groups * blocks.scale[..., None] + blocks.zero[..., None]
+                assert np.array_equal(weights.view(tensor.shape).numpy(), numbers), reference.name
+
+
+@pytest.mark.parametrize("variant", ["gpt2", "llama-untied"])
+@pytest.mark.parametrize("dtype", ["F32", "BF16", "F16"])
+@pytest.mark.parametrize("shards", [False, True])
+def test_safetensors_hold_what_transformers_wrote(tiny: Tiny, variant, dtype, shards):
+    """Catches offsets counted from the wrong place, and tensors of one shard read from another."""
+    made = tiny.safetensors(variant, dtype, shards=shards)
+    with open_checkpoint(made.path) as checkpoint:
+        expected = dict(made.model.named_parameters())
+        assert set(checkpoint.tensors) == set(expected)
+        for name, tensor in checkpoint.tensors.items():
+            assert tensor.type == dtype
+            assert tensor.blocks() is None
+            assert torch.equal(tensor.dense(torch.float32), expected[name]), name
