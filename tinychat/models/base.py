@@ -7,7 +7,7 @@ is written down once, where they are used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -86,7 +86,14 @@ class Weights:
     """The tensors of a checkpoint under the model's names."""
 
     def __init__(
-        self, tensors: Mapping[str, StoredTensor], policy: Policy, *, source: str, gguf: bool, dry: bool = False
+        self,
+        tensors: Mapping[str, StoredTensor],
+        policy: Policy,
+        *,
+        source: str,
+        gguf: bool,
+        dry: bool = False,
+        progress: Callable[[], None] | None = None,
     ) -> None:
         """Wrap renamed tensors.
 
@@ -96,6 +103,7 @@ class Weights:
             source: The file or folder, for error sentences.
             gguf: Whether llama.cpp's converter wrote them: it permutes and transposes some matrices.
             dry: Only look at names and shapes; what is returned must not be used.
+            progress: Called as `taken` grows; what it raises ends the load.
         """
         self._tensors = tensors
         self._left = set(tensors)
@@ -105,6 +113,9 @@ class Weights:
         self._source = source
         self.gguf = gguf
         self._dry = dry
+        self._progress = progress
+        self.taken = 0
+        """Parameters asked for so far, a tied one each time."""
         self.report = Report()
 
     def has(self, name: str) -> bool:
@@ -208,8 +219,12 @@ class Weights:
         if tuple(stored.shape) != shape:
             self._misshapen.append(f"{name} (is {_by(stored.shape)}, has to be {_by(shape)})")
             return None
+        count = torch.Size(shape).numel()
+        self.taken += count
         if not tied:
-            self.report.parameters += torch.Size(shape).numel()
+            self.report.parameters += count
+        if self._progress is not None:
+            self._progress()
         return stored
 
 

@@ -1,0 +1,224 @@
+"""From an opened checkpoint to a model that can be talked to. Runs on the engine thread, where torch lives."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psutil
+import torch
+
+from tinychat import models
+from tinychat.engine import memory
+from tinychat.engine.context import Context
+from tinychat.engine.opening import Opened
+from tinychat.errors import CheckpointError, UnsupportedModel, UsageError
+from tinychat.kernels import Kernels, plain
+from tinychat.models.base import Report, Weights, rename
+from tinychat.models.linear import Abilities, abilities
+from tinychat.models.policy import Policy, StoredTensor
+from tinychat.protocol import LoadModel, ModelInfo, SamplerSettings
+
+DTYPES: Final = ("auto", "fp32", "bf16", "int4")
+BASE_MAX_TOKENS: Final = 256
+"""Limit of a base model's reply where the person sets none: it never ends by itself."""
+
+Progress = Callable[[str, float], None]
+"""(what is being done, fraction of the whole load); what it raises ends the load."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A loaded model, its caches, and what came with it."""
+
+    opened: Opened
+    context: Context
+    info: ModelInfo
+    sampler: SamplerSettings
+    sources: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A checkpoint under an architecture's own names: what is known before any weight is read."""
+
+    file: Any
+    """Its file of `models/`."""
+    config: Any
+    tensors: Mapping[str, StoredTensor]
+    source: str
+    gguf: bool
+
+    def walk(
+        self, policy: Policy, kernels: Kernels = plain, progress: Callable[[Weights], None] | None = None
+    ) -> tuple[Any, Report]:
+        """Build the model, or with no `progress` only plan it; return it and what was found.
+
+        Raises:
+            CheckpointError: Parameters are missing, misshapen, left over or not finite.
+        """
+        weights = Weights(
+            self.tensors,
+            policy,
+            source=self.source,
+            gguf=self.gguf,
+            dry=progress is None,
+            progress=None if progress is None else lambda: progress(weights),
+        )
+        model = self.file.Model(self.config, weights, kernels)
+        return model, weights.check()
+
+
+def architecture(opened: Opened) -> Architecture:
+    """Find the file of the checkpoint's architecture and read its numbers.
+
+    Raises:
+        UnsupportedModel: tinychat doesn't run it.
+        CheckpointError: A number is missing.
+    """
+    checkpoint = opened.checkpoint
+    source, gguf = str(checkpoint.path), checkpoint.format == "gguf"
+    file = models.find(models.architecture(checkpoint.config, source))
+    try:
+        if gguf:
+            config = file.Config.from_gguf(checkpoint.config, list(checkpoint.tensors), source)
+        else:
+            config = file.Config.from_json(checkpoint.config, source)
+    except KeyError as error:
+        raise CheckpointError(f"{source} doesn't say {error.args[0]}.", "Fetch the model again.") from error
+    return Architecture(file, config, rename(checkpoint.tensors, file.names(gguf=gguf), source), source, gguf)
+
+
+def load(opened: Opened, command: LoadModel, kernels: Kernels, progress: Progress) -> Session:
+    """Judge whether the model fits, then build it.
+
+    Args:
+        opened: Header, tokenizer and template.
+        command: What was asked for.
+        kernels: The primitives.
+        progress: Told as the load goes on.
+
+    Raises:
+        TinychatError: It can't be loaded; the sentence says why.
+    """
+    started = time.perf_counter()
+    threads = command.threads or usable_cores()
+    torch.set_num_threads(threads)
+    found = architecture(opened)
+    can = abilities()
+    policy = Policy(_dtype(command.dtype), can)
+    _, planned = found.walk(policy)
+    if command.dtype == "int4" and any(form != "int4" for _, form in planned.forms["layers"]):
+        raise UnsupportedModel(
+            f"{found.source} isn't stored in 4 bits ({_forms(planned, 'layers')}), and tinychat doesn't quantise yet.",
+            "Use --dtype auto, or a Q4_0 or Q4_1 file.",
+        )
+    if opened.tokenizer.size > found.config.vocab_size:
+        raise CheckpointError(
+            f"The tokenizer of {found.source} has {opened.tokenizer.size:,} tokens, but the model knows "
+            f"{found.config.vocab_size:,}.",
+            "They don't belong together: fetch the model again.",
+        )
+    cache_dtype = torch.float32 if all(f == "fp32" for _, f in planned.forms["layers"]) else torch.bfloat16
+    capacity, notices = _context(command, found, planned, cache_dtype)
+
+    def moved(weights: Weights) -> None:
+        progress("reading weights", weights.taken / max(planned.parameters, weights.taken))
+
+    with torch.inference_mode():
+        model, report = found.walk(policy, kernels, moved)
+        context = Context(model, capacity, cache_dtype)
+    info = ModelInfo(
+        name=command.card.name,
+        architecture=found.file.FAMILY,
+        parameters=report.parameters,
+        dtype=_main_form(report, "layers"),
+        head_dtype=_main_form(report, "head"),
+        dtype_reason=f"{_forms(report, 'layers')}, head {_forms(report, 'head')}",
+        format="chat" if opened.chat else "base",
+        thinking=opened.template.thinking,
+        context=capacity,
+        model_context=found.config.positions,
+        layers=found.config.layers,
+        weights_bytes=report.nbytes,
+        cache_bytes=context.nbytes,
+        vocabulary=opened.tokenizer.vocabulary,
+        vocabulary_size=opened.tokenizer.size,
+        kernel=kernels.NAME,
+        threads=threads,
+        load_seconds=opened.seconds + time.perf_counter() - started,
+        stop=opened.template.stop,
+        max_tokens=None if opened.chat else BASE_MAX_TOKENS,
+        notices=(*opened.notices, *report.notices, *_lacking(policy, planned, can), *notices),
+    )
+    return Session(opened, context, info, opened.sampler, opened.sources)
+
+
+def usable_cores() -> int:
+    """Return the cores this process may run on, each counted once however many threads it has."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
+
+
+def _dtype(asked: str) -> str:
+    if asked == "int8":
+        raise UnsupportedModel("tinychat has no int8 weights yet.", "Use --dtype auto, fp32 or bf16.")
+    if asked not in DTYPES:
+        raise UsageError(f"dtype is {asked!r}, but has to be one of {', '.join(DTYPES)}.")
+    return "auto" if asked == "int4" else asked
+
+
+def _context(
+    command: LoadModel, found: Architecture, planned: Report, cache_dtype: torch.dtype
+) -> tuple[int, tuple[str, ...]]:
+    """Return the tokens the caches shall hold, and what there is to say about it."""
+    positions, asked = found.config.positions, command.context
+    if asked is not None and asked > positions:
+        raise UsageError(
+            f"--context {asked} is more than the {positions:,} tokens {command.card.name} was made for.",
+            f"Use --context {positions} or less.",
+        )
+    free = memory.available()
+    capacity = memory.fit_context(
+        asked=asked,
+        positions=positions,
+        weights=planned.nbytes,
+        cache_bytes_per_token=found.config.cache_values * cache_dtype.itemsize,
+        free=free,
+        name=command.card.name,
+    )
+    if asked is None and capacity < min(positions, memory.DEFAULT_CONTEXT):
+        return capacity, (
+            f"The context is {capacity:,} tokens instead of {min(positions, memory.DEFAULT_CONTEXT):,}: only "
+            f"{memory.gigabytes(free)} of memory are free.",
+        )
+    return capacity, ()
+
+
+def _lacking(policy: Policy, planned: Report, can: Abilities) -> list[str]:
+    """Say which fast products this machine lacks, where that changes something."""
+    notices = []
+    types = {stored for role in planned.forms.values() for stored, _ in role}
+    if policy.dtype == "auto" and not can.int4 and types & {"Q4_0", "Q4_1"}:
+        notices.append(f"This machine has no int4 product: 4-bit weights were dequantised to {policy.dense}.")
+    if policy.dtype == "auto" and not can.bf16:
+        notices.append("This machine has no packed bf16 product: what is not in 4 bits is fp32, exact but slower.")
+    if policy.dtype == "bf16" and not can.bf16:
+        notices.append("This machine has no packed bf16 product: the plain one serves, slower.")
+    if policy.dense == "fp32" and not can.fp32:
+        notices.append("This machine has no packed fp32 product: the plain one serves, slower.")
+    return notices
+
+
+def _main_form(report: Report, role: str) -> str:
+    """Return the form most parameters of a role have."""
+    return max(report.forms[role].items(), key=lambda item: item[1])[0][1]
+
+
+def _forms(report: Report, role: str) -> str:
+    """Return what became of a role's matrices: "int4 (file Q4_1), bf16 (file Q8_0)"."""
+    ranked = sorted(report.forms[role].items(), key=lambda item: -item[1])
+    return ", ".join(f"{form} (file {stored})" for (stored, form), _ in ranked)

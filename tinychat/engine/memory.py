@@ -1,0 +1,76 @@
+"""How much memory there is, what a model needs, and whether it fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from tinychat.errors import OutOfMemory
+
+DEFAULT_CONTEXT: Final = 8192
+"""Most tokens a context gets without being asked for."""
+LEAST_CONTEXT: Final = 512
+"""Tokens a chat needs to be one."""
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def available() -> int:
+    """Return the bytes this process could still get: the machine's, or its container's where that is less."""
+    free = int(psutil.virtual_memory().available)
+    try:
+        limit = int((_CGROUP / "memory.max").read_text())
+        used = int((_CGROUP / "memory.current").read_text())
+        cached = next(
+            int(line.split()[1])
+            for line in (_CGROUP / "memory.stat").read_text().splitlines()
+            if line.startswith("inactive_file ")
+        )
+    except (OSError, ValueError, StopIteration):
+        return free
+    return max(0, min(free, limit - used + cached))
+
+
+def process() -> int:
+    """Return the bytes of this process that are resident."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def fit_context(
+    *, asked: int | None, positions: int, weights: int, cache_bytes_per_token: int, free: int, name: str
+) -> int:
+    """Return how many tokens the caches shall hold.
+
+    Without being asked, the least of what the model was made for, 8192, and what half of the memory left holds.
+
+    Args:
+        asked: What the person wants, or None.
+        positions: What the model was made for.
+        weights: Bytes the weights will take.
+        cache_bytes_per_token: Of all layers together.
+        free: Bytes there are, before loading.
+        name: The model's, for the sentence.
+
+    Raises:
+        OutOfMemory: The weights, or they and the cache asked for, don't fit.
+    """
+    left = free - weights
+    least = min(asked or LEAST_CONTEXT, positions)
+    if least * cache_bytes_per_token > left:
+        raise OutOfMemory(
+            f"{name} needs {gigabytes(weights)} for its weights and {gigabytes(least * cache_bytes_per_token)} for a "
+            f"cache of {least:,} tokens, but this machine has {gigabytes(free)} free.",
+            "Close other programs, choose a smaller model, or a smaller --context.",
+        )
+    if asked is not None:
+        return asked
+    return max(least, min(positions, DEFAULT_CONTEXT, left // 2 // cache_bytes_per_token))
+
+
+def gigabytes(count: int) -> str:
+    """Return a number of bytes as people read it: 98 MB, 3.4 GB."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} bytes"

@@ -1,0 +1,83 @@
+"""What the fused kernels need of memory and numbers: tensors by address, bf16 as uint16, an exponential that vectorises.
+
+A NumPy view of a tensor costs more than some of the kernels; its address costs almost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numba import carray, njit, types
+from numba.extending import intrinsic, overload
+
+MATH: Final = {"reassoc", "contract", "arcp", "nsz", "afn"}
+"""Fast-math flags: everything that reorders sums, nothing that would hide a NaN or an infinity."""
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _pointer(typing: Any, address: types.Type, like: types.Type) -> Any:
+    del typing
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(like)(address, like), generate
+
+
+@njit  # type: ignore[untyped-decorator]
+def array(address: Any, shape: Any, like: Any) -> Any:
+    """Return the contiguous array that lies at `address`, of numbers of the type of `like`."""
+    return carray(_pointer(address, like), shape)
+
+
+def widen(x: Any) -> Any:
+    """Return a number of an array as fp32; uint16 holds the bits of a bf16."""
+    raise NotImplementedError("only for compiled code")
+
+
+@overload(widen, strict=False)
+def _widen(x: types.Type) -> Callable[[Any], Any]:
+    if x == types.uint16:
+        return lambda x: np.uint32(np.uint32(x) << np.uint32(16)).view(np.float32)
+    return lambda x: x
+
+
+def narrow(x: Any, like: Any) -> Any:
+    """Return fp32 `x` as `like` is stored; to bf16 it rounds to nearest even, as torch does."""
+    raise NotImplementedError("only for compiled code")
+
+
+@overload(narrow, strict=False)
+def _narrow(x: types.Type, like: types.Type) -> Callable[[Any, Any], Any]:
+    if like != types.uint16:
+        return lambda x, like: x
+
+    def to_bf16(x: Any, like: Any) -> Any:
+        bits = np.float32(x).view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+        return np.uint16(rounded) if x == x else np.uint16(0x7FC0)
+
+    return to_bf16
+
+
+@njit(fastmath=MATH)  # type: ignore[untyped-decorator]
+def exp(x: Any) -> Any:
+    """Return e^x in fp32, within 2 units in the last place; NaN for NaN, 0 and infinity at the ends.
+
+    e^x = 2^n e^r with |r| <= ln(2)/2 and a polynomial for e^r (Cephes' coefficients, S. Moshier). A call of the C
+    library's exp would keep the loop around it from being vectorised.
+    """
+    clamped = min(max(x, np.float32(-87.0)), np.float32(88.5))
+    n = np.floor(clamped * np.float32(1.44269504088896341) + np.float32(0.5))
+    r = clamped - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
+    p = np.float32(1.9875691500e-4)
+    p = p * r + np.float32(1.3981999507e-3)
+    p = p * r + np.float32(8.3334519073e-3)
+    p = p * r + np.float32(4.1665795894e-2)
+    p = p * r + np.float32(1.6666665459e-1)
+    p = p * r + np.float32(5.0000001201e-1)
+    p = p * r * r + r + np.float32(1.0)
+    power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    return p * power if x == x else x
