@@ -144,10 +144,10 @@ def write_gguf_tensor() -> Callable[[Path, str, GGMLQuantizationType], None]:
 
 
 @pytest.mark.model
-def test_the_real_file_is_the_reference_bit_for_bit(smollm2: Path):
+def test_the_real_file_is_the_reference_bit_for_bit(smollm2_path: Path):
     """All 272 tensors of the file people will run, dense and as blocks."""
-    with open_checkpoint(smollm2) as checkpoint:
-        reader = GGUFReader(smollm2)
+    with open_checkpoint(smollm2_path) as checkpoint:
+        reader = GGUFReader(smollm2_path)
         assert list(checkpoint.tensors) == [t.name for t in reader.tensors]
         for reference in reader.tensors:
             tensor = checkpoint.tensors[reference.name]

@@ -167,7 +167,7 @@ class _Reader:
                 f"{self.path} is GGUF version {version}; tinychat reads 2 and 3.",
                 "Convert the model again with today's llama.cpp." if version == 1 else "",
             )
-        tensor_count, pair_count = self.count("tensors", 24), self.count("metadata keys", 13)
+        tensor_count, pair_count = self.count("tensors", 32), self.count("metadata keys", 13)
         metadata: dict[str, Any] = {}
         for index in range(pair_count):
             self.place = f"metadata key {index + 1} of {pair_count}"
@@ -181,7 +181,7 @@ class _Reader:
         alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
             self.place = "general.alignment"
-            self.corrupt(f"is {alignment!r}, but has to be a power of two up to {MAX_ALIGNMENT:,}")
+            self.corrupt(f"is {quoted(alignment)}, but has to be a power of two up to {MAX_ALIGNMENT:,}")
         relative = [self.tensor(index, tensor_count, alignment) for index in range(tensor_count)]
         data_offset = -(-self.at // alignment) * alignment
         tensors = tuple(TensorInfo(t.name, t.shape, t.type, t.nbytes, data_offset + t.offset) for t in relative)

@@ -22,8 +22,8 @@ _SHORTENED: Final = reprlib.Repr()
 _SHORTENED.maxstring = 100
 
 
-def quoted(name: str) -> str:
-    """Return a name out of a file as a sentence may hold it: in quotes, escaped, of bounded length."""
+def quoted(name: object) -> str:
+    """Return a name or value out of a file as a sentence may hold it: as Python writes it, of bounded length."""
     return _SHORTENED.repr(name)
 
 
