@@ -19,8 +19,8 @@ def cache_dir() -> Path:
 
 
 def models_dir() -> Path:
-    """Folder for model files that came from somewhere else than the Hub."""
-    return _made(cache_dir() / "models")
+    """Folder for model files that came from somewhere else than the Hub. Not made here: looking needs no folder."""
+    return platformdirs.user_cache_path(_APP, appauthor=False) / "models"
 
 
 def config_dir() -> Path:
