@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from mmap import mmap
 from pathlib import Path
@@ -184,7 +184,7 @@ class _Reader:
             self.corrupt(f"is {quoted(alignment)}, but has to be a power of two up to {MAX_ALIGNMENT:,}")
         relative = [self.tensor(index, tensor_count, alignment) for index in range(tensor_count)]
         data_offset = -(-self.at // alignment) * alignment
-        tensors = tuple(TensorInfo(t.name, t.shape, t.type, t.nbytes, data_offset + t.offset) for t in relative)
+        tensors = tuple(replace(t, offset=data_offset + t.offset) for t in relative)
         self.check_extents(tensors)
         return Header(version, metadata, tensors, alignment, data_offset)
 
@@ -265,7 +265,7 @@ class _Reader:
         self.place = f"the number of {what}"
         count: int = self.scalar(_U64)
         if count > (self.size - self.at) // least_bytes:
-            self.corrupt(f"is {count:,}, more than its {self.size:,} bytes can hold")
+            self.corrupt(f"is {count:,}, more than a file of {self.size:,} bytes can hold")
         return count
 
     def scalar(self, layout: struct.Struct) -> Any:
