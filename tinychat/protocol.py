@@ -309,7 +309,7 @@ class TokenEmitted:
     """From 0."""
     token_id: int
     piece: bytes
-    """The bytes it stands for; empty for control tokens."""
+    """The bytes it stands for; of a control token, its name."""
     text: str
     """What may be shown of the answer now: whole characters, held back while a stop string may be beginning; often
     empty."""
@@ -394,7 +394,7 @@ class TurnFinished:
     ids: tuple[int, ...]
     """What the turn is made of from now on: no end ids, nothing of a stop string."""
     text: str
-    """Decode of `ids`, without thinking."""
+    """Decode of `ids`, without thinking. It begins with the texts of all tokens and may end with what was held back."""
     thinking: str
     prompt_tokens: int
     reused_tokens: int

@@ -92,14 +92,17 @@ def architecture(opened: Opened) -> Architecture:
     return Architecture(file, config, rename(checkpoint.tensors, file.names(gguf=gguf), source), source, gguf)
 
 
-def load(opened: Opened, command: LoadModel, kernels: Kernels, progress: Progress) -> Session:
-    """Judge whether the model fits, then build it.
+def load(
+    opened: Opened, command: LoadModel, kernels: Kernels, progress: Progress, notices: tuple[str, ...] = ()
+) -> Session:
+    """Judge whether the model fits, then build it and run it once.
 
     Args:
         opened: Header, tokenizer and template.
         command: What was asked for.
         kernels: The primitives.
         progress: Told as the load goes on.
+        notices: What there is to say about the load already.
 
     Raises:
         TinychatError: It can't be loaded; the sentence says why.
@@ -123,7 +126,7 @@ def load(opened: Opened, command: LoadModel, kernels: Kernels, progress: Progres
             "They don't belong together: fetch the model again.",
         )
     cache_dtype = torch.float32 if all(f == "fp32" for _, f in planned.forms["layers"]) else torch.bfloat16
-    capacity, notices = _context(command, found, planned, cache_dtype)
+    capacity, shortened = _context(command, found, planned, cache_dtype)
 
     def moved(weights: Weights) -> None:
         progress("reading weights", weights.taken / max(planned.parameters, weights.taken))
@@ -131,6 +134,11 @@ def load(opened: Opened, command: LoadModel, kernels: Kernels, progress: Progres
     with torch.inference_mode():
         model, report = found.walk(policy, kernels, moved)
         context = Context(model, capacity, cache_dtype)
+        seconds = opened.seconds + time.perf_counter() - started
+        progress("preparing the kernels", 1.0)
+        for ids in ([0, 0], [0]):
+            context.forward(ids)
+        context.clear()
     info = ModelInfo(
         name=command.card.name,
         architecture=found.file.FAMILY,
@@ -139,7 +147,7 @@ def load(opened: Opened, command: LoadModel, kernels: Kernels, progress: Progres
         head_dtype=_main_form(report, "head"),
         dtype_reason=f"{_forms(report, 'layers')}, head {_forms(report, 'head')}",
         format="chat" if opened.chat else "base",
-        thinking=opened.template.thinking,
+        thinking=opened.template.thinking is not None,
         context=capacity,
         model_context=found.config.positions,
         layers=found.config.layers,
@@ -149,10 +157,10 @@ def load(opened: Opened, command: LoadModel, kernels: Kernels, progress: Progres
         vocabulary_size=opened.tokenizer.size,
         kernel=kernels.NAME,
         threads=threads,
-        load_seconds=opened.seconds + time.perf_counter() - started,
-        stop=opened.template.stop,
+        load_seconds=seconds,
+        stop=opened.template.stops,
         max_tokens=None if opened.chat else BASE_MAX_TOKENS,
-        notices=(*opened.notices, *report.notices, *_lacking(policy, planned, can), *notices),
+        notices=(*opened.notices, *report.notices, *notices, *_lacking(policy, planned, can), *shortened),
     )
     return Session(opened, context, info, opened.sampler, opened.sources)
 

@@ -11,18 +11,24 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import config, njit, prange, set_num_threads
 
 from tinychat.kernels import plain
-from tinychat.kernels.numbers import MATH, array, exp, narrow, widen
+from tinychat.kernels.numbers import COMPILED, array, exp, narrow, widen
 
 NAME: Final = "numba"
 _LIKE: Final = {torch.float32: np.float32(0), torch.bfloat16: np.uint16(0)}
 """What tells a kernel the type of the numbers at an address."""
 _BLOCK: Final = 32
 """Keys that are widened and scored together."""
-_PARALLEL_FROM: Final = 192
-"""Tokens from which the cores share the attention of a layer; below, waking them costs more than it gains."""
+_PART: Final = 128
+"""Positions from which a head's attention is cut into parts for several cores."""
+_MOST_PARTS: Final = 8
+
+
+def set_threads(threads: int) -> None:
+    """Let the parallel loops use so many threads, as far as the machine has them."""
+    set_num_threads(max(1, min(threads, config.NUMBA_NUM_THREADS)))
 
 
 def add_rms_norm(
@@ -92,8 +98,8 @@ def rope_append_attend(
     width = qkv.shape[1] - 2 * shape[0] * shape[2]
     out = torch.empty(1, width, dtype=qkv.dtype)
     cos, sin, half = (0, 0, 0) if rotary is None else (_address(rotary[0]), _address(rotary[1]), rotary[0].shape[1])
-    parts = torch.get_num_threads() if length >= _PARALLEL_FROM else 1
-    (_attend_parallel if parts > 1 else _attend)(
+    parts = 1 + length // _PART if length < _PART * _MOST_PARTS else _MOST_PARTS
+    _attention(
         _address(qkv), _address(keys), _address(values), tuple(shape), length, cos, sin, half, scale, parts,
         _address(out), width, _LIKE[qkv.dtype], _LIKE[keys.dtype],
     )  # fmt: skip
@@ -105,7 +111,7 @@ def _address(tensor: torch.Tensor) -> int:
     return tensor.data_ptr()
 
 
-@njit(fastmath=MATH, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)  # type: ignore[untyped-decorator]
 def _add_rms_norm(
     residual: int, delta: int, weight: int, eps: float, out: int, width: int, delta_like: Any, like: Any
 ) -> None:
@@ -123,7 +129,7 @@ def _add_rms_norm(
         result[i] = narrow(stream[i] * scale * scales[i], like)
 
 
-@njit(fastmath=MATH, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)  # type: ignore[untyped-decorator]
 def _add_layer_norm(
     residual: int, delta: int, weight: int, bias: int, eps: float, out: int, width: int, delta_like: Any, like: Any
 ) -> None:
@@ -145,7 +151,7 @@ def _add_layer_norm(
         result[i] = narrow((stream[i] - mean) * scale * scales[i] + shifts[i], like)
 
 
-@njit(fastmath=MATH, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)  # type: ignore[untyped-decorator]
 def _silu_mul(gate_up: int, out: int, inner: int, like: Any) -> None:
     both, result = array(gate_up, 2 * inner, like), array(out, inner, like)
     for i in range(inner):
@@ -153,7 +159,7 @@ def _silu_mul(gate_up: int, out: int, inner: int, like: Any) -> None:
         result[i] = narrow(gate / (np.float32(1) + exp(-gate)) * widen(both[inner + i]), like)
 
 
-@njit(fastmath=MATH, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)  # type: ignore[untyped-decorator]
 def _gelu_tanh(x: int, out: int, inner: int, like: Any) -> None:
     # x (1 + tanh u) / 2 = x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3)
     source, result = array(x, inner, like), array(out, inner, like)
@@ -163,7 +169,7 @@ def _gelu_tanh(x: int, out: int, inner: int, like: Any) -> None:
         result[i] = narrow(v / (np.float32(1) + exp(np.float32(-2) * u)), like)
 
 
-@njit(fastmath=MATH, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)  # type: ignore[untyped-decorator]
 def _append(qkv: Any, keys: Any, values: Any, length: int, cos: Any, sin: Any, scale: float, query: Any) -> None:
     """Fill query [H, D] with rotated, scaled queries, and row `length` of the cache with the new keys and values."""
     heads, size = query.shape
@@ -187,55 +193,61 @@ def _append(qkv: Any, keys: Any, values: Any, length: int, cos: Any, sin: Any, s
             values[head, length, i] = narrow(widen(qkv[start + head * size + i]), values[0, 0, 0])
 
 
-@njit(fastmath=MATH, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)  # type: ignore[untyped-decorator]
 def _attend_range(query: Any, keys: Any, values: Any, start: int, stop: int, mix: Any, best: Any, mass: Any) -> None:
     """Attend to positions start..stop of one kv head, in blocks, by the online softmax (Milakov and Gimelshein 2018,
     arXiv:1805.02867).
 
     query [G, D] of the head's group; keys and values [capacity, D]. Fills mix [G, D] with the sum of values weighted by
-    e^(score - best), best [G] with the largest score and mass [G] with the sum of the weights.
+    e^(score - best), best [G] with the largest score and mass [G] with the sum of the weights. A block is widened once
+    for all heads of the group; four independent sums at a time keep the adders busy.
     """
     group, size = query.shape
-    wide = np.empty((_BLOCK, size), dtype=np.float32)
+    wide = np.zeros((_BLOCK, size), dtype=np.float32)
     scores = np.empty((group, _BLOCK), dtype=np.float32)
-    for g in range(group):
-        best[g] = -np.inf
-        mass[g] = 0
-        for i in range(size):
-            mix[g, i] = 0
+    best[:] = -np.inf
+    mass[:] = 0
+    mix[:] = 0
     for first in range(start, stop, _BLOCK):
         count = min(_BLOCK, stop - first)
         for j in range(count):
             for i in range(size):
                 wide[j, i] = widen(keys[first + j, i])
         for g in range(group):
+            for j in range(0, _BLOCK, 4):
+                a = b = c = d = np.float32(0)
+                for i in range(size):
+                    x = query[g, i]
+                    a += x * wide[j, i]
+                    b += x * wide[j + 1, i]
+                    c += x * wide[j + 2, i]
+                    d += x * wide[j + 3, i]
+                scores[g, j], scores[g, j + 1], scores[g, j + 2], scores[g, j + 3] = a, b, c, d
+        for g in range(group):
             top = best[g]
             for j in range(count):
-                score = np.float32(0)
-                for i in range(size):
-                    score += query[g, i] * wide[j, i]
-                scores[g, j] = score
-                top = max(top, score) if score == score else score
+                top = scores[g, j] if scores[g, j] > top else top
             shrink = exp(best[g] - top) if first > start else np.float32(0)
-            best[g] = top
             total = mass[g] * shrink
-            for j in range(count):
-                weight = exp(scores[g, j] - top)
+            for j in range(_BLOCK):
+                weight = exp(scores[g, j] - top) if j < count else np.float32(0)
                 scores[g, j] = weight
                 total += weight
-            mass[g] = total
+            best[g], mass[g] = top, total
             for i in range(size):
                 mix[g, i] *= shrink
         for j in range(count):
             for i in range(size):
                 wide[j, i] = widen(values[first + j, i])
         for g in range(group):
-            for j in range(count):
-                weight = scores[g, j]
+            for j in range(0, _BLOCK, 4):
+                a, b, c, d = scores[g, j], scores[g, j + 1], scores[g, j + 2], scores[g, j + 3]
                 for i in range(size):
-                    mix[g, i] += weight * wide[j, i]
+                    sum_ab = a * wide[j, i] + b * wide[j + 1, i]
+                    mix[g, i] += sum_ab + (c * wide[j + 2, i] + d * wide[j + 3, i])
 
 
+@njit(**COMPILED, parallel=True)  # type: ignore[untyped-decorator]
 def _attention(
     qkv: int, keys: int, values: int, shape: tuple[int, int, int], length: int, cos: int, sin: int, half: int,
     scale: float, parts: int, out: int, width: int, like: Any, cache_like: Any,
@@ -278,6 +290,3 @@ def _attention(
                     x += mix[head, part, g, i] * best[head, part, g]
                 result[start + i] = narrow(x / total, like)
 
-
-_attend = njit(_attention, fastmath=MATH, nogil=True, cache=True)
-_attend_parallel = njit(_attention, fastmath=MATH, nogil=True, cache=True, parallel=True)
