@@ -37,7 +37,8 @@ class Context:
         Where the model raises, the caches are as before.
         """
         try:
-            logits = self.model.forward(torch.tensor(ids, dtype=torch.long), self.caches, probe)
+            tensor = torch.tensor(ids, dtype=torch.long, device=self.model.device)
+            logits = self.model.forward(tensor, self.caches, probe)
         except BaseException:
             self._trim(len(self.ids))
             raise

@@ -112,7 +112,7 @@ def load(
     torch.set_num_threads(threads)
     found = architecture(opened)
     can = abilities()
-    policy = Policy(_dtype(command.dtype), can)
+    policy = Policy(_dtype(command.dtype), can, _device(command.device))
     _, planned = found.walk(policy)
     if command.dtype == "int4" and any(form != "int4" for _, form in planned.forms["layers"]):
         raise UnsupportedModel(
@@ -177,6 +177,12 @@ def _dtype(asked: str) -> str:
     if asked not in DTYPES:
         raise UsageError(f"dtype is {asked!r}, but has to be one of {', '.join(DTYPES)}.")
     return "auto" if asked == "int4" else asked
+
+
+def _device(asked: str) -> str:
+    if asked != "cpu":
+        raise UsageError(f"The device is {asked!r}, but tinychat runs on the CPU for now.", "Leave it out.")
+    return asked
 
 
 def _context(

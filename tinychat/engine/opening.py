@@ -63,7 +63,7 @@ def open_model(path: Path, card: ModelCard, flags: Iterable[tuple[str, float | i
         names = tokenizer.special_tokens
         own = ChatTemplate.from_gguf(config, names) if gguf else ChatTemplate.from_folder(path, names)
         if own is None and card.format == "chat":
-            notices.append(f"{card.name} has no chat template: it is run as a base model, which continues a transcript.")
+            notices.append(f"{card.name} has no chat template: as a base model, it continues a transcript.")
     sampler, sources, passed_over = sampler_defaults(
         flags=flags, card=card.sampler, generation_config=generation_config, metadata=config
     )

@@ -2,8 +2,8 @@
 
     bias and bans -> repetition -> frequency, presence -> greedy? -> temperature -> top-k -> top-p -> min-p -> draw
 
-The filters keep the best n tokens for some n, so the chain never sorts a vocabulary: it ranks as many of the best as the
-filters ask for (a full sort of 49,152 logits costs more than all of a token's other sampling). The second order,
+The filters keep the best n tokens for some n, so the chain never sorts a vocabulary: it ranks as many of the best as
+the filters ask for (a full sort of 49,152 logits costs more than all else of a token's sampling). The second order,
 llama.cpp's, applies the temperature after the filters; for filters of this kind that is the same as filtering at
 temperature 1.
 """

@@ -199,7 +199,7 @@ class LocalEngine:
     # Loading
 
     def _begin_load(self, command: LoadModel) -> None:
-        """Let go of the old model and see to the files on a thread of their own; `_Fetched` comes when they are here."""
+        """Let go of the old model and fetch the files on a thread of their own; then `_Fetched` comes."""
         if self._load is not None:
             self._load.cancelled.set()
         self._unload()

@@ -111,7 +111,7 @@ def _address(tensor: torch.Tensor) -> int:
     return tensor.data_ptr()
 
 
-@njit(**COMPILED)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)
 def _add_rms_norm(
     residual: int, delta: int, weight: int, eps: float, out: int, width: int, delta_like: Any, like: Any
 ) -> None:
@@ -129,7 +129,7 @@ def _add_rms_norm(
         result[i] = narrow(stream[i] * scale * scales[i], like)
 
 
-@njit(**COMPILED)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)
 def _add_layer_norm(
     residual: int, delta: int, weight: int, bias: int, eps: float, out: int, width: int, delta_like: Any, like: Any
 ) -> None:
@@ -151,7 +151,7 @@ def _add_layer_norm(
         result[i] = narrow((stream[i] - mean) * scale * scales[i] + shifts[i], like)
 
 
-@njit(**COMPILED)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)
 def _silu_mul(gate_up: int, out: int, inner: int, like: Any) -> None:
     both, result = array(gate_up, 2 * inner, like), array(out, inner, like)
     for i in range(inner):
@@ -159,7 +159,7 @@ def _silu_mul(gate_up: int, out: int, inner: int, like: Any) -> None:
         result[i] = narrow(gate / (np.float32(1) + exp(-gate)) * widen(both[inner + i]), like)
 
 
-@njit(**COMPILED)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)
 def _gelu_tanh(x: int, out: int, inner: int, like: Any) -> None:
     # x (1 + tanh u) / 2 = x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3)
     source, result = array(x, inner, like), array(out, inner, like)
@@ -169,7 +169,7 @@ def _gelu_tanh(x: int, out: int, inner: int, like: Any) -> None:
         result[i] = narrow(v / (np.float32(1) + exp(np.float32(-2) * u)), like)
 
 
-@njit(**COMPILED)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)
 def _append(qkv: Any, keys: Any, values: Any, length: int, cos: Any, sin: Any, scale: float, query: Any) -> None:
     """Fill query [H, D] with rotated, scaled queries, and row `length` of the cache with the new keys and values."""
     heads, size = query.shape
@@ -193,7 +193,7 @@ def _append(qkv: Any, keys: Any, values: Any, length: int, cos: Any, sin: Any, s
             values[head, length, i] = narrow(widen(qkv[start + head * size + i]), values[0, 0, 0])
 
 
-@njit(**COMPILED)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)
 def _attend_range(query: Any, keys: Any, values: Any, start: int, stop: int, mix: Any, best: Any, mass: Any) -> None:
     """Attend to positions start..stop of one kv head, in blocks, by the online softmax (Milakov and Gimelshein 2018,
     arXiv:1805.02867).
@@ -247,7 +247,7 @@ def _attend_range(query: Any, keys: Any, values: Any, start: int, stop: int, mix
                     mix[g, i] += sum_ab + (c * wide[j + 2, i] + d * wide[j + 3, i])
 
 
-@njit(**COMPILED, parallel=True)  # type: ignore[untyped-decorator]
+@njit(**COMPILED, parallel=True)
 def _attention(
     qkv: int, keys: int, values: int, shape: tuple[int, int, int], length: int, cos: int, sin: int, half: int,
     scale: float, parts: int, out: int, width: int, like: Any, cache_like: Any,

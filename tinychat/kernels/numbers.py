@@ -1,4 +1,4 @@
-"""What the fused kernels need of memory and numbers: tensors by address, bf16 as uint16, an exponential that vectorises.
+"""What the fused kernels need of memory and numbers: tensors by address, bf16 as uint16, a vectorised exponential.
 
 A NumPy view of a tensor costs more than some of the kernels; its address costs almost nothing.
 """
@@ -23,7 +23,7 @@ COMPILED: Final[dict[str, Any]] = {
 """How every kernel is compiled."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _pointer(typing: Any, address: types.Type, like: types.Type) -> Any:
     del typing
 
@@ -33,7 +33,7 @@ def _pointer(typing: Any, address: types.Type, like: types.Type) -> Any:
     return types.CPointer(like)(address, like), generate
 
 
-@njit(**COMPILED)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)
 def array(address: Any, shape: Any, like: Any) -> Any:
     """Return the contiguous array that lies at `address`, of numbers of the type of `like`."""
     return carray(_pointer(address, like), shape)
@@ -57,11 +57,11 @@ def narrow(x: Any, like: Any) -> Any:
 
 
 @overload(narrow, strict=False)
-def _narrow(x: types.Type, like: types.Type) -> Callable[[Any, Any], Any]:
+def _narrow(x: types.Type, like: types.Type) -> Callable[[Any, Any], Any]:  # noqa: ARG001
     if like != types.uint16:
-        return lambda x, like: x
+        return lambda x, like: x  # noqa: ARG005
 
-    def to_bf16(x: Any, like: Any) -> Any:
+    def to_bf16(x: Any, like: Any) -> Any:  # noqa: ARG001
         bits = np.float32(x).view(np.uint32)
         rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
         return np.uint16(rounded) if x == x else np.uint16(0x7FC0)
@@ -69,7 +69,7 @@ def _narrow(x: types.Type, like: types.Type) -> Callable[[Any, Any], Any]:
     return to_bf16
 
 
-@njit(**COMPILED)  # type: ignore[untyped-decorator]
+@njit(**COMPILED)
 def exp(x: Any) -> Any:
     """Return e^x in fp32, within 2e-7 of it; NaN for NaN. Beyond -87 and 88 it stays at their values.
 

@@ -29,7 +29,7 @@ def add_rms_norm(
     # x / sqrt(mean(x^2) + eps) as sqrt(C) x / hypot(|x|, sqrt(C eps)): two passes over x instead of four.
     width = residual.shape[-1]
     size = torch.linalg.vector_norm(residual, dim=-1, keepdim=True)
-    scale = width**0.5 / torch.hypot(size, residual.new_tensor((width * eps) ** 0.5))
+    scale: torch.Tensor = width**0.5 / torch.hypot(size, residual.new_tensor((width * eps) ** 0.5))
     return (residual * scale * weight).to(dtype)
 
 
@@ -122,7 +122,8 @@ def rope_append_attend(
     grouped = query.to(keys.dtype).view(tokens, kv_heads, group, size).permute(1, 2, 0, 3)  # [K, group, T, D]
     mask = None
     if tokens > 1:
-        visible = torch.arange(end)[None, :] <= torch.arange(length, end)[:, None]
+        positions = torch.arange(end, device=qkv.device)
+        visible = positions[None, :] <= positions[length:, None]
         mask = visible.repeat(group, 1)  # [group T, S]
     mix = F.scaled_dot_product_attention(
         grouped.reshape(1, kv_heads, group * tokens, size),

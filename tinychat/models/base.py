@@ -16,7 +16,7 @@ import torch
 from tinychat.errors import CheckpointError
 from tinychat.models.embedding import Embedding
 from tinychat.models.linear import Linear
-from tinychat.models.policy import Part, Policy, StoredTensor, finite
+from tinychat.models.policy import Part, Policy, StoredTensor
 from tinychat.models.probe import CLOSED, Probe
 
 _SHOWN = 5
@@ -60,6 +60,7 @@ class Model(Protocol):
 
     FAMILY: ClassVar[str]
     config: Any
+    device: str
 
     def make_caches(self, capacity: int, dtype: torch.dtype) -> list[Any]:
         """Return an empty cache a layer, each with room for `capacity` tokens."""
@@ -112,6 +113,7 @@ class Weights:
         self._policy = policy
         self._source = source
         self.gguf = gguf
+        self.device = policy.device
         self._dry = dry
         self._progress = progress
         self.taken = 0
@@ -132,7 +134,7 @@ class Weights:
         stored = self._take(name, (size,))
         if stored is None or self._dry:
             return torch.empty(size, device="meta")
-        values = finite(stored, stored.dense(torch.float32))
+        values = self._policy.vector(stored)
         return values if order is None else values[order]
 
     def norm(self, name: str, size: int) -> torch.Tensor:

@@ -6,10 +6,9 @@ A layer never sees the layout: it hands over its new queries, keys and values an
 
 from __future__ import annotations
 
-from tinychat.kernels import Kernels
-
 import torch
 
+from tinychat.kernels import Kernels
 from tinychat.models.rope import Rotary
 
 
@@ -22,6 +21,7 @@ class SlabCache:
         capacity: int,
         head_size: int,
         dtype: torch.dtype,
+        device: str,
         *,
         kernels: Kernels,
         rotary: Rotary | None,
@@ -34,16 +34,17 @@ class SlabCache:
             capacity: Most tokens it will hold.
             head_size: D.
             dtype: Of keys and values.
+            device: Where they are.
             kernels: The primitives that attend: `kernels.plain` or `kernels.fused`.
             rotary: Rotation of queries and keys, or None.
             scale: Of the attention scores.
         """
         self.length = 0
         self.capacity = capacity
-        self.keys = torch.empty(kv_heads, capacity, head_size, dtype=dtype)
-        self.values = torch.empty(kv_heads, capacity, head_size, dtype=dtype)
+        self.keys = torch.empty(kv_heads, capacity, head_size, dtype=dtype, device=device)
+        self.values = torch.empty(kv_heads, capacity, head_size, dtype=dtype, device=device)
         self._kernels = kernels
-        self._tables = None if rotary is None else (rotary.cos, rotary.sin)
+        self._tables = None if rotary is None else (rotary.cos.to(device), rotary.sin.to(device))
         self._scale = scale
 
     @property

@@ -200,6 +200,7 @@ class Model:
         """
         self.config = config
         self.kernels = kernels
+        self.device = weights.device
         V, C = config.vocab_size, config.n_embd
         self.wte = weights.embedding("wte.weight", V, C)
         self.wpe = weights.embedding("wpe.weight", config.n_positions, C)
@@ -216,7 +217,7 @@ class Model:
         c = self.config
         size = c.n_embd // c.n_head
         return [
-            SlabCache(c.n_head, capacity, size, dtype, kernels=self.kernels, rotary=None, scale=size**-0.5)
+            SlabCache(c.n_head, capacity, size, dtype, self.device, kernels=self.kernels, rotary=None, scale=size**-0.5)
             for _ in self.h
         ]
 
@@ -226,7 +227,7 @@ class Model:
         """Append ids [T] to the caches; return logits, fp32: [1, V] of the last position, or [T, V] of every one."""
         start = caches[0].length
         embedded = self.wte.forward(ids)  # [T, C]
-        positions = self.wpe.forward(torch.arange(start, start + len(ids)))
+        positions = self.wpe.forward(torch.arange(start, start + len(ids), device=ids.device))
         if probe:
             probe("hook_embed", embedded)
             probe("hook_pos_embed", positions)

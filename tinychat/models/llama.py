@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from tinychat.kernels import Kernels
 from typing import Any
 
 import torch
 
 from tinychat.errors import UnsupportedModel
+from tinychat.kernels import Kernels
 from tinychat.models.base import Weights
 from tinychat.models.cache import SlabCache
 from tinychat.models.probe import CLOSED, Probe
@@ -238,6 +238,7 @@ class Model:
         """
         self.config = config
         self.kernels = kernels
+        self.device = weights.device
         V, C = config.vocab_size, config.hidden_size
         self.embed_tokens = weights.embedding("model.embed_tokens.weight", V, C)
         self.layers = [Block(config, weights, layer, kernels) for layer in range(config.num_hidden_layers)]
@@ -259,6 +260,7 @@ class Model:
                 capacity,
                 c.head_dim,
                 dtype,
+                self.device,
                 kernels=self.kernels,
                 rotary=rotary,
                 scale=c.head_dim**-0.5,

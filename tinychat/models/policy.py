@@ -59,6 +59,8 @@ class Policy:
     dtype: str
     """auto, fp32 or bf16: what was asked for."""
     can: Abilities
+    device: str = "cpu"
+    """Where the weights go, and the caches with them."""
 
     @property
     def dense(self) -> Form:
@@ -101,11 +103,12 @@ class Policy:
         biases = [p.bias for p in parts if p.bias is not None]
         bias = torch.cat(biases) if biases else None
         if forms[0] == "int4":
-            return Int4(*(torch.cat(t) for t in zip(*map(_blocks, parts), strict=True)), bias)
+            codes, scales, zeros = (torch.cat(t) for t in zip(*map(self._blocks, parts), strict=True))
+            return Int4(codes, scales, zeros, bias)
         dtype = ACTIVATIONS[forms[0]]
         dense = []
         for part in parts:
-            weight = finite(part.stored, part.stored.dense(dtype))
+            weight = self._read(part.stored, dtype)
             weight = weight.T if transposed else weight
             dense.append(weight if part.order is None else weight[part.order])
         weight = torch.cat(dense) if len(dense) > 1 else dense[0].contiguous()
@@ -126,21 +129,32 @@ class Policy:
             CheckpointError: A weight is NaN or infinite.
         """
         if not self.keeps_codes(stored):
-            return Table(finite(stored, stored.dense(ACTIVATIONS[self.dense])))
+            return Table(self._read(stored, ACTIVATIONS[self.dense]))
+        return Coded(*self._read_blocks(stored))
+
+    def vector(self, stored: StoredTensor) -> torch.Tensor:
+        """Read a norm's weight or a bias, fp32.
+
+        Raises:
+            CheckpointError: A number is NaN or infinite.
+        """
+        return self._read(stored, torch.float32)
+
+    def _read(self, stored: StoredTensor, dtype: torch.dtype) -> torch.Tensor:
+        return _finite(stored, stored.dense(dtype)).to(self.device)
+
+    def _read_blocks(self, stored: StoredTensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return codes, scale and zero."""
         blocks = stored.blocks()
-        return Coded(blocks.codes, finite(stored, blocks.scale), finite(stored, blocks.zero))
+        scale, zero = _finite(stored, blocks.scale), _finite(stored, blocks.zero)
+        return blocks.codes.to(self.device), scale.to(self.device), zero.to(self.device)
+
+    def _blocks(self, part: Part) -> tuple[torch.Tensor, ...]:
+        read = self._read_blocks(part.stored)
+        return read if part.order is None else tuple(tensor[part.order] for tensor in read)
 
 
-def _blocks(part: Part) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    blocks = part.stored.blocks()
-    finite(part.stored, blocks.scale)
-    finite(part.stored, blocks.zero)
-    if part.order is None:
-        return blocks.codes, blocks.scale, blocks.zero
-    return blocks.codes[part.order], blocks.scale[part.order], blocks.zero[part.order]
-
-
-def finite(stored: StoredTensor, values: torch.Tensor) -> torch.Tensor:
+def _finite(stored: StoredTensor, values: torch.Tensor) -> torch.Tensor:
     """Return `values`.
 
     Raises:
