@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 Covered = tuple[int | None, int, int]
 """(place of the token, first byte, byte after the last); no token for bytes that none stands for."""
 
 
-def align(tokens: Sequence[bytes], spans: Sequence[tuple[int, int]], text: str) -> list[Covered]:
+def align(
+    tokens: Sequence[bytes], spans: Sequence[tuple[int, int]], text: str, lost: frozenset[int] = frozenset()
+) -> list[Covered]:
     """Return which bytes of `text` each token covers; together the stretches are the whole text, in order.
 
     A byte-level token covers just its bytes. A token of a vocabulary that changes the text first (a space put before
@@ -20,11 +22,33 @@ def align(tokens: Sequence[bytes], spans: Sequence[tuple[int, int]], text: str) 
         tokens: The bytes each token stands for.
         spans: The characters each token was made from, text[start:end]; starts never decrease, tokens may share some.
         text: Without lone surrogates.
+        lost: The bytes that the vocabulary has no token for.
     """
     data = text.encode()
-    if b"".join(tokens) == data:
-        ends = list(accumulate(map(len, tokens), initial=0))
-        return [(place, start, end) for place, (start, end) in enumerate(pairwise(ends))]
+    exact = _exactly(tokens, data, lost)
+    return _by_characters(tokens, spans, text, data) if exact is None else exact
+
+
+def _exactly(tokens: Sequence[bytes], data: bytes, lost: frozenset[int]) -> list[Covered] | None:
+    """Lay the tokens down one behind the other, with nothing but lost bytes between; None where they don't fit."""
+    covered: list[Covered] = []
+    at = 0
+    for place, token in enumerate([*tokens, None]):
+        start = at
+        while at < len(data) if token is None else not data.startswith(token, at):
+            if at == len(data) or data[at] not in lost:
+                return None
+            at += 1
+        if start < at:
+            covered.append((None, start, at))
+        if token is not None:
+            covered.append((place, at, at + len(token)))
+            at += len(token)
+    return covered
+
+
+def _by_characters(tokens: Sequence[bytes], spans: Sequence[tuple[int, int]], text: str, data: bytes) -> list[Covered]:
+    """Lay the tokens down where the characters stand that they were made from."""
     offsets = list(accumulate((len(character.encode()) for character in text), initial=0))
     covered: list[Covered] = []
     first, done = 0, 0

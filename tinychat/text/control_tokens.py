@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from tokenizers import AddedToken
+
+_SPACES: Final = frozenset(map(chr, [*range(0x9, 0xE), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B)])) | frozenset(
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+"""Unicode's White_Space, which is what the library takes in; Python's own idea of space has four characters more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +49,9 @@ class ControlTokens:
                 start, end = match.span()
                 if start < free or (token.single_word and not _stands_alone(text, start, end)):
                     continue
-                while token.lstrip and start > free and text[start - 1].isspace():
+                while token.lstrip and start > free and text[start - 1] in _SPACES:
                     start -= 1
-                while token.rstrip and end < len(text) and text[end].isspace():
+                while token.rstrip and end < len(text) and text[end] in _SPACES:
                     end += 1
                 found.append(ControlMatch(start, end, token_id))
                 free = end

@@ -178,11 +178,17 @@ class Tokenizer:
         singles = ((i, data) for i, data in enumerate(self._bytes) if len(data) == 1 and i not in self._parts.added)
         return {data[0]: i for i, data in singles if spelled or self._parts.tokens[i].startswith("<0x")}
 
+    @cached_property
+    def _lost(self) -> frozenset[int]:
+        """The bytes that a byte-level vocabulary has no token for, and so leaves out."""
+        return frozenset(range(256)) - self._id_of_byte.keys() if self._parts.byte_level else frozenset()
+
     def _pieces_of_plain(self, text: str, start: Start, offset: int) -> list[Piece]:
         """Return the pieces of plain text that begins `offset` bytes into a larger one."""
         tokens = list(self._plain(text, start))
         data = text.encode()
-        covered = align([self._bytes[i] for i, *_ in tokens], [(low, high) for _, low, high in tokens], text)
+        spans = [(low, high) for _, low, high in tokens]
+        covered = align([self._bytes[i] for i, *_ in tokens], spans, text, self._lost)
         return [
             Piece(None if place is None else tokens[place][0], data[low:high], offset + low)
             for place, low, high in covered

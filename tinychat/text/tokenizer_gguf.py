@@ -65,8 +65,8 @@ def read_metadata(metadata: Mapping[str, Any]) -> TokenizerParts:
         model=_byte_level(metadata, ids, cut) if kind == "gpt2" else _sentencepiece(metadata, types, ids, roles),
         tokens=tuple(tokens),
         byte_level=kind == "gpt2",
-        normalizer=None,
-        pre_tokenizer=cut.describe() if kind == "gpt2" else _metaspace(metadata),
+        normalizer=None if kind == "gpt2" else _space_marks(metadata),
+        pre_tokenizer=cut.describe() if kind == "gpt2" else None,
         added={i: AddedToken(tokens[i], normalized=False, special=i in control) for i in sorted(found_first)},
         unknown=roles["unknown"] if kind == "llama" else None,
         special_tokens={
@@ -119,10 +119,13 @@ def _sentencepiece(
     )
 
 
-def _metaspace(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    prefix = metadata.get(f"{_PREFIX}add_space_prefix", True)
-    scheme = "first" if prefix else "never"
-    return {"type": "Metaspace", "replacement": SPACE_MARK, "prepend_scheme": scheme, "split": False}
+def _space_marks(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the normalizer that spells spaces as SentencePiece does, with one put before each text if the file says
+    so, and as llama.cpp does it: whether the text begins with a space or not, and behind control tokens, too."""
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK}
+    if not metadata.get(f"{_PREFIX}add_space_prefix", True):
+        return replace
+    return {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": SPACE_MARK}, replace]}
 
 
 def merges_by_score(ids: Mapping[str, int], scores: Sequence[float]) -> list[tuple[str, str]]:
