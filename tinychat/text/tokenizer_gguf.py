@@ -86,7 +86,7 @@ def _byte_level(metadata: Mapping[str, Any], ids: dict[str, int], cut: PreTokeni
     unknown = sum(left not in ids or right not in ids or left + right not in ids for left, right in merges)
     if unknown:
         raise CheckpointError(
-            f"The GGUF file's tokenizer has {unknown:,} merges of tokens that it doesn't hold.",
+            f"The GGUF file's tokenizer lacks tokens that {unknown:,} of its merges need.",
             "The file is damaged or was converted wrongly; fetch it again or choose another.",
         )
     return BPE(ids, merges, ignore_merges=cut.ignore_merges)
