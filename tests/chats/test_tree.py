@@ -113,7 +113,8 @@ def test_answers_need_a_question() -> None:
 
 
 STEPS = st.lists(
-    st.sampled_from(["ask and answer", "ask and stop", "ask and fail", "regenerate", "regenerate and stop"]), max_size=12
+    st.sampled_from(["ask and answer", "ask and stop", "ask and fail", "regenerate", "regenerate and stop"]),
+    max_size=12,
 )
 
 

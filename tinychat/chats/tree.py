@@ -1,9 +1,9 @@
 """The tree of turns: every version of everything that was said, and the one path that is on the screen.
 
-A question follows a reply, a reply follows a question; a second reply to the same question is its sibling, so nothing is
-ever overwritten. One rule keeps every path well formed: a question whose reply stayed empty (stopped before the first
-token, or refused) is not continued. What is said next becomes its sibling, so the engine never sees two questions in a
-row, nor an empty reply; the turns stay in the tree.
+A question follows a reply, a reply follows a question; a second reply to the same question is its sibling, so nothing
+is ever overwritten. One rule keeps every path well formed: a question whose reply stayed empty (stopped before the
+first token, or refused) is not continued. What is said next becomes its sibling, so the engine never sees two questions
+in a row, nor an empty reply; the turns stay in the tree.
 """
 
 from __future__ import annotations

@@ -1,0 +1,55 @@
+"""What the engine is doing, in words and as a fraction: the status line's text for every phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinychat.protocol import DownloadProgress, ModelLoading, PrefillProgress
+from tinychat.ui import figures
+from tinychat.ui.conversation import Conversation, Phase
+
+Progress = DownloadProgress | ModelLoading | PrefillProgress | None
+"""The engine's latest word on how far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One line of status."""
+
+    label: str = ""
+    fraction: float | None = None
+    """How much of it is done; None where that isn't known."""
+    detail: str = ""
+
+
+def activity(chat: Conversation, progress: Progress, queued: bool) -> Activity:
+    """Describe the phase of `chat`.
+
+    Args:
+        chat: The conversation.
+        progress: The latest progress of this phase, None before the first.
+        queued: Whether a draft waits to be sent as soon as that is possible.
+    """
+    then = "your message is sent when it is ready, Esc takes it back" if queued else ""
+    match chat.phase, progress:
+        case Phase.LOADING, DownloadProgress(file=file, done=done, total=total):
+            known = f"{figures.memory(done)} of {figures.memory(total)}" if total else figures.memory(done)
+            return Activity(f"downloading {file}", done / total if total else None, then or known)
+        case Phase.LOADING, ModelLoading(stage=stage, fraction=fraction):
+            return Activity(stage, fraction, then)
+        case Phase.LOADING, _:
+            return Activity(f"loading {chat.name}", None, then)
+        case Phase.PREFILL, PrefillProgress(done=done, total=total, reused=reused):
+            kept = f", {figures.count(reused)} reused" if reused else ""
+            detail = f"{figures.count(done)} of {figures.count(total)} tokens{kept}"
+            return Activity("prefill", done / total if total else None, detail)
+        case Phase.PREFILL, _:
+            return Activity("prefill")
+        case Phase.DECODE, _:
+            return Activity(f"answering · {figures.count(chat.speed.total)} tokens")
+        case Phase.STOPPING, _:
+            return Activity("stopping", None, then)
+        case Phase.NO_MODEL, _:
+            return Activity("no model · Ctrl+L loads it again")
+        case _:
+            return Activity()

@@ -1,0 +1,34 @@
+"""Keys and the command palette, both read off the bindings, so that no action is in one and missing in the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from textual.app import SystemCommand
+from textual.binding import Binding
+from textual.screen import Screen
+
+_NAMES: Final = {
+    "ctrl": "Ctrl", "shift": "Shift", "alt": "Alt", "escape": "Esc", "enter": "Enter", "up": "↑", "down": "↓",
+    "left": "←", "right": "→", "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End", "tab": "Tab",
+    "backspace": "Backspace", "delete": "Del",
+}  # fmt: skip
+
+
+def key_name(key: str) -> str:
+    """Return a key as keyboards have it: "ctrl+j" -> "Ctrl+J", "escape" -> "Esc"."""
+    return "+".join(_NAMES.get(part) or (part.upper() if len(part) <= 3 else part) for part in key.split("+"))
+
+
+def palette_commands(screen: Screen[object]) -> Iterable[SystemCommand]:
+    """Return a command for every binding of `screen` that has a tooltip and applies now."""
+    seen: set[str] = set()
+    for binding in Binding.make_bindings(screen.BINDINGS):
+        action = binding.action
+        if not binding.tooltip or action in seen or screen.check_action(action.partition("(")[0], ()) is not True:
+            continue
+        seen.add(action)
+        title = f"{binding.description[:1].upper()}{binding.description[1:]} ({key_name(binding.key)})"
+        yield SystemCommand(title, binding.tooltip, partial(screen.run_action, action))

@@ -1,0 +1,52 @@
+"""Numbers as a person reads them."""
+
+from __future__ import annotations
+
+
+def count(number: int) -> str:
+    """8192 -> "8,192"."""
+    return f"{number:,}"
+
+
+def parameters(number: int) -> str:
+    """134515008 -> "135 M"."""
+    return _scaled(number, 1000, ("", " K", " M", " B", " T"))
+
+
+def memory(number: int) -> str:
+    """Bytes in powers of 1000, as disks and package indexes count them: 98362432 -> "98 MB"."""
+    return _scaled(number, 1000, (" B", " KB", " MB", " GB", " TB"))
+
+
+def rate(tokens_per_second: float) -> str:
+    """212.4 -> "212 tok/s", 8.31 -> "8.3 tok/s"."""
+    return f"{tokens_per_second:.0f} tok/s" if tokens_per_second >= 20 else f"{tokens_per_second:.1f} tok/s"
+
+
+def duration(seconds: float) -> str:
+    """0.041 -> "41 ms", 1.234 -> "1.2 s", 90 -> "1 min 30 s"."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def share(part: int, whole: int) -> str:
+    """6 of 8192 -> "0.1 %", 900 of 1024 -> "88 %"; 0 only for nothing at all."""
+    if not part or not whole:
+        return "0 %"
+    percent = 100 * part / whole
+    if percent >= 10:
+        return f"{percent:.0f} %"
+    return f"{max(percent, 0.1):.1f} %"
+
+
+def _scaled(number: int, base: int, units: tuple[str, ...]) -> str:
+    value = float(number)
+    unit = units[0]
+    for unit in units:
+        if round(value) < base or unit == units[-1]:
+            break
+        value /= base
+    return f"{value:.1f}{unit}" if value < 9.95 and value != int(value) else f"{value:.0f}{unit}"

@@ -1,0 +1,67 @@
+"""What is said below a reply once it has ended: why it ended, what it cost, and what to do now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tinychat.chats import Turn
+from tinychat.protocol import EngineFailed, TurnFinished
+from tinychat.ui import figures
+
+Tone = Literal["quiet", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One sentence below a turn."""
+
+    text: str
+    tone: Tone = "quiet"
+
+
+def remarks(finished: TurnFinished, turn: Turn | None, version: int, context: int) -> list[Remark]:
+    """Say how a reply ended.
+
+    Args:
+        finished: The engine's last word on it.
+        turn: The turn it became, None where its conversation is gone.
+        version: Its place among the replies to the same question, from 1.
+        context: Tokens the caches hold.
+    """
+    lines: list[Remark] = []
+    match finished.reason:
+        case "context":
+            full = f"The context of {figures.count(context)} tokens is full. Ctrl+N begins a new chat."
+            lines.append(Remark(full, "warning"))
+        case "length":
+            lines.append(Remark(f"Stopped at the limit of {figures.count(finished.new_tokens)} tokens."))
+        case "cancelled":
+            lines.append(Remark("Stopped by you."))
+        case "failed":
+            lines.append(Remark("Stopped by an error.", "error"))
+    if turn is not None and not turn.said:
+        lines.append(Remark("Nothing was said, so the model will not be told of this question. Ctrl+R asks again."))
+    if finished.new_tokens:
+        lines.append(Remark(_cost(finished, version)))
+    return lines
+
+
+def failure(failed: EngineFailed) -> Remark:
+    """Say what went wrong and what to do."""
+    return Remark(f"{failed.summary} {failed.remedy}".strip(), "error")
+
+
+def _cost(finished: TurnFinished, version: int) -> str:
+    """Return the figures of a reply, those that tell nothing left out."""
+    figure = figures.count
+    parts = [f"{figure(finished.new_tokens)} tokens"]
+    if finished.decode_rate:
+        parts.append(figures.rate(finished.decode_rate))
+    parts.append(f"first token {figures.duration(finished.first_token_seconds)}")
+    reused = f", {figure(finished.reused_tokens)} reused" if finished.reused_tokens else ""
+    parts.append(f"prompt {figure(finished.prompt_tokens)}{reused}")
+    parts.append(f"seed {finished.seed}")
+    if version > 1:
+        parts.append(f"version {version}")
+    return " · ".join(parts)

@@ -1,0 +1,20 @@
+"""The panel beside the transcript: sampler, cache, memory."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+
+from tinychat.ui.widgets.cache_gauge import CacheGauge
+from tinychat.ui.widgets.memory_gauge import MemoryGauge
+from tinychat.ui.widgets.sampler_panel import SamplerPanel
+
+
+class SidePanel(VerticalScroll, can_focus=False):
+    """Scrolls where the screen is too low for it."""
+
+    def compose(self) -> ComposeResult:
+        """Lay out."""
+        yield SamplerPanel(id="sampler")
+        yield CacheGauge(id="cache")
+        yield MemoryGauge(id="memory")

@@ -1,0 +1,213 @@
+"""Wrapped text beside a label, drawn line by line: what the transcript is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rich.cells import set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region, Size
+from textual.reactive import Reactive
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tinychat.ui.foreign_text import pictured
+from tinychat.ui.widgets.line_widget import cut
+from tinychat.ui.wrapping import WrappedText
+
+GUTTER: Final = 11
+"""Cells of the column that holds the labels."""
+STACKED_BELOW: Final = 50
+"""A block narrower than this has its label on a line of its own."""
+WIDEST: Final = 100
+"""Text is not set wider than this, however wide the screen: longer lines are hard to read."""
+
+
+@dataclass(slots=True)
+class Section:
+    """A stretch of a block in one style, or of lines that bring their own."""
+
+    style: str = ""
+    """Component class."""
+    wrapped: WrappedText | None = None
+    rendered: list[list[Segment]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """The number of lines."""
+        return len(self.rendered) if self.wrapped is None else len(self.wrapped.lines)
+
+    def line(self, number: int) -> list[Segment]:
+        """Return a line; one of wrapped text has no style yet."""
+        if self.wrapped is None:
+            return self.rendered[number]
+        return [Segment(self.wrapped.lines[number].rstrip(" "))]
+
+
+class TextBlock(Widget):
+    """Owns the strips it is drawn from and hands out the same ones again and again.
+
+    Textual's own cache of a widget's lines is dropped whenever the widget grows, which a reply does ten times a second;
+    a strip that stays the same object keeps everything computed from it, down to its escape sequences. So a token costs
+    its own line, and the lines above cost next to nothing, however many there are.
+    """
+
+    virtual_size = Reactive(Size(0, 0), layout=False, repaint=False)
+    """The block's size. Textual's own asks for a second layout of the screen whenever a layout has changed it."""
+
+    DEFAULT_CSS = """
+    TextBlock { height: auto; width: 1fr; margin: 0 0 1 0; }
+    """
+
+    def __init__(self, label: str, label_style: str) -> None:
+        super().__init__()
+        self._label = label
+        self._label_style = label_style
+        self._width = -1
+        self._sections: list[Section] = []
+        self._strips: list[Strip] = []
+        self._styles: dict[str, Style] = {}
+        self._stale = False
+        """Whether strips hold styles of another theme; their number is right all the same."""
+
+    def compose_sections(self, width: int) -> list[Section]:
+        """Return the content of the block at `width` cells, label not counted."""
+        raise NotImplementedError
+
+    def plain(self, text: str, width: int, style: str = "") -> Section:
+        """Return foreign text as a section, wrapped."""
+        return Section(style, WrappedText(width, pictured(text)))
+
+    def style_of(self, name: str) -> Style:
+        """Return the style of a component class; the block's own for an empty name."""
+        if name not in self._styles:
+            self._styles[name] = self.get_component_rich_style(name) if name else self.rich_style
+        return self._styles[name]
+
+    def rebuild(self) -> None:
+        """Compose the sections anew: the content is another."""
+        self._width = -1
+        self.refresh(layout=True)
+
+    def extend(self, text: str) -> None:
+        """Add foreign text to the last section, which has to be wrapped text."""
+        if self._width < 0:
+            return  # not drawn yet: the first drawing will have it
+        wrapped = self._sections[-1].wrapped
+        assert wrapped is not None
+        before, above = len(self._strips), len(self._strips) - len(wrapped.lines)
+        first = wrapped.append(pictured(text))
+        top = above + first
+        del self._strips[top:]
+        self._draw(len(self._sections) - 1, first)
+        lines = len(self._strips)
+        if self.room_for(lines) == self.room_for(before):
+            self.refresh(Region(0, top, self.size.width, lines - top))
+        else:
+            self.refresh(layout=True)
+
+    # Drawing
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return the number of lines at `width`."""
+        self._build(width)
+        return self.room_for(len(self._strips))
+
+    def room_for(self, lines: int) -> int:
+        """Return the height that so many lines are given."""
+        return lines
+
+    def render_line(self, y: int) -> Strip:
+        """Return line `y` as it is drawn."""
+        self._build(self.size.width)
+        strip = self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.rich_style)
+        selection = self.text_selection
+        return strip if selection is None else self._selected(strip, y, selection)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return the lines inside `crop`."""
+        background = self.background_colors[1]
+        strips = [self.render_line(y) for y in crop.line_range]
+        for line_filter in self.get_line_filters():
+            strips = [strip.apply_filter(line_filter, background) for strip in strips]
+        if crop.column_span != (0, self.size.width):
+            strips = [strip.crop(*crop.column_span) for strip in strips]
+        return strips
+
+    def notify_style_update(self) -> None:
+        """Draw anew, in the new theme."""
+        self._styles.clear()
+        self._stale = True
+        super().notify_style_update()
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """Return the selected text, without labels."""
+        lines = [section.line(number) for section in self._sections for number in range(len(section))]
+        text = "\n".join("".join(segment.text for segment in line) for line in lines)
+        return (selection.extract(text), "\n") if text else None
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Draw the selection."""
+        self.refresh()
+
+    def _build(self, width: int) -> None:
+        """Compose and draw everything, if the width is another or the styles are."""
+        if width == self._width and not self._stale:
+            return
+        self._width, self._stale = width, False
+        self._sections = self.compose_sections(max(1, min(WIDEST, width - self._gutter(width) - 1)))
+        self._strips = []
+        if self._stacked:
+            self._strips.append(self._strip(((cut(self._label, width), self._label_style),)))
+        for index in range(len(self._sections)):
+            self._draw(index)
+
+    def _draw(self, index: int, first: int = 0) -> None:
+        """Append the strips of section `index`, from its line `first` on."""
+        section = self._sections[index]
+        style = self.style_of(section.style)
+        start = sum(map(len, self._sections[:index]))
+        gutter = self._gutter(self._width)
+        for number in range(first, len(section)):
+            label = "" if self._stacked or start + number else cut(self._label, gutter - 1)
+            text = [Segment(s.text, style + s.style if s.style else style) for s in section.line(number)]
+            if index == len(self._sections) - 1 and number == len(section) - 1:
+                text += self.tail()
+            head = ((set_cell_size(label, gutter), self._label_style),)
+            self._strips.append(self._strip(head, text, start + number))
+
+    def tail(self) -> list[Segment]:
+        """Return what stands after the last character."""
+        return []
+
+    def _strip(self, gutter: Sequence[tuple[str, str]], text: Sequence[Segment] = (), number: int = 0) -> Strip:
+        """Join label and text; the text knows its place, so that it can be selected with the mouse."""
+        head = [Segment(label, self.style_of(name)) for label, name in gutter if label]
+        body = Strip(text).apply_offsets(0, number) if text else Strip([])
+        return Strip([*head, *body]).adjust_cell_length(self._width, self.rich_style)
+
+    @property
+    def _stacked(self) -> bool:
+        """Whether the label stands above the text."""
+        return self._width < STACKED_BELOW and bool(self._label)
+
+    def _gutter(self, width: int) -> int:
+        return GUTTER if width >= STACKED_BELOW else 1
+
+    def _selected(self, strip: Strip, y: int, selection: Selection) -> Strip:
+        """Return a strip with its selected part highlighted."""
+        span = selection.get_span(y - self._stacked)
+        if span is None or y < self._stacked:
+            return strip
+        gutter = self._gutter(self._width)
+        start = gutter + span[0]
+        end = strip.cell_length if span[1] < 0 else gutter + span[1]
+        if not start < end <= strip.cell_length:
+            return strip
+        style = self.screen.get_component_rich_style("screen--selection")
+        before, chosen, after = strip.divide([start, end, strip.cell_length])
+        return Strip.join([before, Strip(Segment.apply_style(chosen, None, style)), after])
+

@@ -1,0 +1,149 @@
+"""The typed text as the model will see it: pieces, live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from tinychat.protocol import Piece
+from tinychat.ui import figures
+from tinychat.ui.pieces import Chip, chip_start, chips, decoded, lost_bytes, piece_at, token_count
+from tinychat.ui.widgets.line_widget import Line, LineWidget, Span, cells, cut, spread
+
+_BLOCK = 128
+"""Chips are laid out from a multiple of so many pieces on, so that they don't flow anew at each step of the cursor."""
+
+
+class TokenInspector(LineWidget):
+    """A rule with the count, rows of chips, and the piece at the cursor.
+
+    Only chips near the cursor are laid out, so a pasted book costs no more than a line.
+    """
+
+    HELP = """
+**Token inspector.** What you type, cut into the pieces the model reads. A chip is one token, or several that make up
+one character (`🦙³`). `␣` is a space, `↵` a newline, `<U+200B>` a character without ink. Struck chips have no token in
+this vocabulary: the model will not see them.
+"""
+
+    COMPONENT_CLASSES = {
+        "chip--odd", "chip--odd-edge", "chip--even", "chip--even-edge", "chip--cursor", "chip--cursor-edge",
+        "chip--lost", "inspector--rule", "inspector--count", "inspector--text", "inspector--warning",
+    }  # fmt: skip
+
+    DEFAULT_CSS = """
+    TokenInspector {
+        height: auto;
+        & .chip--odd { color: $chip-text; background: $chip-odd; }
+        & .chip--odd-edge { color: $chip-odd; }
+        & .chip--even { color: $chip-text; background: $chip-even; }
+        & .chip--even-edge { color: $chip-even; }
+        & .chip--cursor { color: $chip-cursor-text; background: $chip-cursor; text-style: bold; }
+        & .chip--cursor-edge { color: $chip-cursor; }
+        & .chip--lost { color: $error; text-style: strike; }
+        & .inspector--rule { color: $rule; }
+        & .inspector--count { color: $foreground; text-style: bold; }
+        & .inspector--text { color: $quiet; }
+        & .inspector--warning { color: $error; text-style: bold; }
+    }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._pieces: tuple[Piece, ...] = ()
+        self._ready = False
+        self._offset = 0
+        self._limit = 0
+        self._rows = 1
+
+    def show(self, pieces: tuple[Piece, ...], *, ready: bool = True) -> None:
+        """Show the pieces of the whole draft; `ready` is False while there is no tokenizer."""
+        self._pieces, self._ready = pieces, ready
+        self.update_lines()
+
+    def move_cursor(self, offset: int) -> None:
+        """Follow the cursor, given as a byte offset into the draft."""
+        if offset != self._offset:
+            self._offset = offset
+            self.update_lines()
+
+    def set_context(self, tokens: int) -> None:
+        """Set what the draft's length is a share of."""
+        self._limit = tokens
+        self.update_lines()
+
+    def set_rows(self, rows: int) -> None:
+        """Show so many rows of chips; with none, the count alone."""
+        if rows != self._rows:
+            self._rows = rows
+            self.update_lines()
+
+    def compose_lines(self, width: int) -> Sequence[Line]:
+        """Return rule, chips and the piece at the cursor."""
+        if not self._rows:
+            return [self._rule(width)]
+        return [self._rule(width), *self._chip_rows(width), self._at_cursor(width)]
+
+    def _rule(self, width: int) -> Line:
+        """Return the count, its share of the context, and what the vocabulary has no token for."""
+        left: list[Span] = [("─ ", "inspector--rule"), ("tokens ", "inspector--text")]
+        right: Line = (("─", "inspector--rule"),)
+        if self._ready:
+            tokens = token_count(self._pieces)
+            left.append((figures.count(tokens), "inspector--count"))
+            if self._limit:
+                style = "inspector--warning" if tokens > self._limit else "inspector--text"
+                left.append((f" · {figures.share(tokens, self._limit)} of {figures.count(self._limit)}", style))
+        else:
+            left.append(("when the tokenizer is loaded", "inspector--text"))
+        if lost := lost_bytes(self._pieces):
+            noun = "byte has" if lost == 1 else "bytes have"
+            warning = f" {lost} {noun} no token: the model won't see {'it' if lost == 1 else 'them'} "
+            right = ((warning, "inspector--warning"), ("─", "inspector--rule"))
+            if cells((*left, *right)) + 3 > width:
+                return ((warning[1:], "inspector--warning"),)
+        return spread((*left, (" ", "")), right, width, ("─", "inspector--rule"))
+
+    def _chip_rows(self, width: int) -> list[Line]:
+        """Return the rows of chips around the cursor."""
+        pieces = self._pieces
+        cursor = piece_at(pieces, self._offset)
+        start = chip_start(pieces, min(max(0, cursor // _BLOCK - 1) * _BLOCK, max(0, len(pieces) - 1)))
+        rows: list[list[Span]] = [[]]
+        used, cursor_row, index = 0, 0, start
+        for number, chip in enumerate(islice(chips(pieces, start), 4 * _BLOCK)):
+            here = index <= cursor < index + len(chip.pieces)
+            drawn = _drawn(chip, odd=number % 2 == 1, here=here, width=width)
+            if used + cells(drawn) > width and rows[-1]:
+                if len(rows) - cursor_row >= self._rows and index > cursor:
+                    break
+                rows.append([])
+                used = 0
+            rows[-1] += drawn
+            used += cells(drawn)
+            if here:
+                cursor_row = len(rows) - 1
+            index += len(chip.pieces)
+        first = max(0, min(cursor_row, len(rows) - self._rows))
+        shown = [tuple(row) for row in rows[first : first + self._rows]]
+        return shown + [()] * (self._rows - len(shown))
+
+    def _at_cursor(self, width: int) -> Line:
+        """Return id, bytes and text of the piece at the cursor."""
+        if not self._pieces:
+            return ()
+        start = chip_start(self._pieces, piece_at(self._pieces, self._offset))
+        chip = next(chips(self._pieces, start))
+        ids = " ".join(map(str, chip.ids)) or "no id"
+        # Of a long piece the beginning is enough to know it by; the id tells the rest.
+        data = chip.data[:12].hex(" ").upper() + (" …" if len(chip.data) > 12 else "")
+        text = f" id{'s' if len(chip.ids) > 1 else ''} {ids} · {data} · "
+        return ((text, "inspector--text"), (cut(decoded(chip.data), max(1, width - len(text))), "inspector--count"))
+
+
+def _drawn(chip: Chip, *, odd: bool, here: bool, width: int) -> Line:
+    """Return a chip between half blocks, which tell neighbours apart where colour doesn't."""
+    label = cut(chip.label, max(1, min(width - 2, 40)))
+    kind = "cursor" if here else "odd" if odd else "even"
+    body = "chip--lost" if chip.lost and not here else f"chip--{kind}"
+    return (("▐", f"chip--{kind}-edge"), (label, body), ("▌", f"chip--{kind}-edge"))

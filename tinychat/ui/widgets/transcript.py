@@ -1,0 +1,148 @@
+"""The conversation, from its first turn to the one being said."""
+
+from __future__ import annotations
+
+from textual import events, on
+from textual.containers import VerticalScroll
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import Reactive
+
+from tinychat.ui.widgets.text_block import TextBlock
+from tinychat.ui.widgets.turn_view import TurnView
+
+_NEAR_END = 2
+"""Lines: a person who scrolls down to as near as this wants to follow, though more text has come meanwhile."""
+
+
+class Transcript(VerticalScroll):
+    """Follows the end until a person scrolls up, and again once they are back at the end.
+
+    Textual's anchor does the following, in the same layout that makes the text grow. What it lacks is done here: a
+    person who scrolls to the end of a growing text arrives just above it, and is taken along.
+    """
+
+    HELP = """
+**The transcript.** `PgUp` and `PgDn` scroll, `ctrl+end` goes back to the end and follows it.
+`ctrl+up` and `ctrl+down` choose a reply for the keys that act on one: copy, raw or Markdown, thinking.
+"""
+
+    DEFAULT_CSS = """
+    Transcript {
+        layout: stream;
+        scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
+        scrollbar-color: $rule;
+        scrollbar-color-hover: $quiet;
+        scrollbar-color-active: $quiet;
+        scrollbar-background: $background;
+        scrollbar-background-hover: $background;
+        scrollbar-background-active: $background;
+        padding: 1 0 0 1;
+    }
+    """
+
+    virtual_size = Reactive(Size(0, 0), layout=False, repaint=False)
+    """The size of the whole text. Textual's own lays the screen out a second time whenever it changes, which a streamed
+    reply would pay for with each line; the scrollbar has its own way to hear of it."""
+
+    class Scrolled(Message):
+        """The end came into view, or left it."""
+
+        def __init__(self, at_end: bool) -> None:
+            super().__init__()
+            self.at_end = at_end
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chosen: TurnView | None = None
+        self._was_at_end = True
+
+    def add(self, block: TextBlock) -> None:
+        """Append a turn or a note, and follow."""
+        self.mount(block)
+        self.follow()
+
+    async def clear(self) -> None:
+        """Empty the transcript."""
+        self._chosen = None
+        await self.remove_children()
+        self.follow()
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        if self.is_anchored:
+            self.anchor()
+        self._tell()
+
+    def scroll_page(self, pages: int) -> None:
+        """Scroll by whole pages, down where positive."""
+        self.scroll_relative(y=pages * max(1, self.size.height - 2), animate=False)
+
+    # The reply that keys act on
+
+    @property
+    def chosen(self) -> TurnView | None:
+        """The reply a person chose, or else the last one."""
+        replies = self._replies()
+        if self._chosen in replies:
+            return self._chosen
+        return replies[-1] if replies else None
+
+    def choose(self, view: TurnView | None) -> None:
+        """Choose a reply; None goes back to "the last one"."""
+        for each, current in ((self._chosen, False), (view, True)):
+            if each is not None and each.is_attached:
+                each.set_current(current)
+        self._chosen = view
+        if view is not None:
+            view.scroll_visible(animate=False)
+
+    def choose_next(self, steps: int) -> None:
+        """Choose the reply so many steps further down."""
+        replies = self._replies()
+        if not replies:
+            return
+        at = replies.index(self._chosen) + steps if self._chosen in replies else len(replies) - 1
+        self.choose(replies[min(max(at, 0), len(replies) - 1)])
+
+    def _replies(self) -> list[TurnView]:
+        return [view for view in self.query(TurnView) if view.turn.role == "assistant"]
+
+    @on(TurnView.Clicked)
+    def _clicked(self, event: TurnView.Clicked) -> None:
+        event.stop()
+        if event.view.turn.role == "assistant" and event.view is not self._chosen:
+            self.choose(event.view)
+
+    # Following
+
+    def watch_virtual_size(self, size: Size) -> None:
+        """Follow as soon as there is more than fits: a short text is anchored to the top, where reading begins."""
+        if (size.height > self.container_size.height) != self.is_anchored:
+            self.call_next(self._anchor_if_longer)
+
+    def _anchor_if_longer(self) -> None:
+        longer = self.max_scroll_y > 0
+        if longer != self.is_anchored:
+            self.anchor(longer)
+            if not longer:
+                self.scroll_y = 0
+        self._tell()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Take a person along who comes near the end."""
+        super().watch_scroll_y(old_value, new_value)
+        if old_value < new_value and 0 < self.max_scroll_y - new_value <= _NEAR_END:
+            self.anchor()
+        self._tell()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """See whether the end is still in view."""
+        self._tell()
+
+    def _tell(self) -> None:
+        at_end = self.is_vertical_scroll_end
+        if at_end != self._was_at_end:
+            self._was_at_end = at_end
+            self.post_message(self.Scrolled(at_end))

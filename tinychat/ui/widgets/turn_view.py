@@ -1,0 +1,185 @@
+"""One turn of the transcript."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual import events
+from textual.message import Message
+
+from tinychat.chats import Turn
+from tinychat.ui import figures
+from tinychat.ui.remarks import Remark
+from tinychat.ui.widgets.text_block import Section, TextBlock
+
+MARKDOWN_CHARACTERS = 100_000
+"""A reply longer than this stays raw: laying it out would be felt."""
+
+
+_GROWTH = 6
+"""Lines that a reply being said grows by at once, on a screen that is high enough."""
+
+
+class TurnView(TextBlock):
+    """What one side said: raw while it is being said, then Markdown or raw, with the thinking folded above it."""
+
+    COMPONENT_CLASSES = {
+        "turn--person", "turn--model", "turn--current", "turn--cursor", "turn--thinking", "turn--thinking-head",
+        "turn--quiet", "turn--warning", "turn--error",
+        "turn--heading", "turn--strong", "turn--code", "turn--block", "turn--comment", "turn--keyword", "turn--string",
+        "turn--number", "turn--function",
+    }  # fmt: skip
+
+    DEFAULT_CSS = """
+    TurnView {
+        & .turn--person { color: $person; text-style: bold; }
+        & .turn--model { color: $model; text-style: bold; }
+        & .turn--current { color: $model; text-style: bold reverse; }
+        & .turn--cursor { color: $model; }
+        & .turn--thinking { color: $quiet; text-style: italic; }
+        & .turn--thinking-head { color: $quiet; }
+        & .turn--quiet { color: $quiet; }
+        & .turn--warning { color: $warning; }
+        & .turn--error { color: $error; }
+        & .turn--heading { color: $primary; text-style: bold; }
+        & .turn--strong { text-style: bold; }
+        & .turn--code { color: $accent; }
+        & .turn--block { color: $foreground; background: $panel; }
+        & .turn--comment { color: $quiet; background: $panel; }
+        & .turn--keyword { color: $model; background: $panel; }
+        & .turn--string { color: $success; background: $panel; }
+        & .turn--number { color: $accent; background: $panel; }
+        & .turn--function { color: $primary; background: $panel; }
+    }
+    """
+
+    class Clicked(Message):
+        """A person clicked a turn."""
+
+        def __init__(self, view: TurnView) -> None:
+            super().__init__()
+            self.view = view
+
+    def __init__(
+        self, turn: Turn, label: str, *, markdown: bool = False, trim: bool = False, live: bool = False
+    ) -> None:
+        """Show a turn.
+
+        Args:
+            turn: The turn; of a reply being made, its empty beginning.
+            label: Who speaks.
+            markdown: Whether it is drawn as Markdown once it is complete.
+            trim: Whether the one space that a base model's reply begins with is left out of the drawing.
+            live: Whether it is still being said.
+        """
+        super().__init__(label, "turn--person" if turn.role == "user" else "turn--model")
+        self.turn = turn
+        self.markdown = markdown
+        self.live = live
+        self.thinking_open = False
+        self._trim = trim
+        self._text: list[str] = [turn.text]
+        self._thinking: list[str] = [turn.thinking]
+        self._remarks: list[Remark] = []
+
+    @property
+    def text(self) -> str:
+        """What was said so far, raw."""
+        return "".join(self._text)
+
+    @property
+    def thinking(self) -> str:
+        """What was thought so far, raw."""
+        return "".join(self._thinking)
+
+    def say(self, text: str, thinking: str) -> None:
+        """Add what the model said or thought since the last call."""
+        began_answer = bool(text) and not self.text
+        began_thinking = bool(thinking) and not self.thinking
+        self._text.append(text)
+        self._thinking.append(thinking)
+        if began_answer or began_thinking or (thinking and not self.text):
+            # Sections come and go, or the folded head counts on: rare, and short at that time.
+            if thinking and self.thinking_open and not began_thinking and not text:
+                self.extend(thinking)
+            else:
+                self.rebuild()
+        elif text:
+            self.extend(text)
+
+    def finish(self, turn: Turn, remarks: list[Remark]) -> None:
+        """Show the turn's final truth in place of what was streamed."""
+        self.turn = turn
+        self.live = False
+        self._text, self._thinking = [turn.text], [turn.thinking]
+        self._remarks = remarks
+        self.rebuild()
+
+    def remark(self, remark: Remark) -> None:
+        """Add a sentence below the turn."""
+        self._remarks.append(remark)
+        self.rebuild()
+
+    def toggle_markdown(self) -> None:
+        """Change between Markdown and what was really said."""
+        self.markdown = not self.markdown
+        self.rebuild()
+
+    def toggle_thinking(self) -> None:
+        """Fold or unfold the thinking."""
+        self.thinking_open = not self.thinking_open
+        self.rebuild()
+
+    def set_current(self, current: bool) -> None:
+        """Mark the turn as the one that keys act on."""
+        role = "turn--person" if self.turn.role == "user" else "turn--model"
+        self._label_style = "turn--current" if current else role
+        self.rebuild()
+
+    def room_for(self, lines: int) -> int:
+        """Let a reply that is being said grow by several lines at once.
+
+        A line more is a layout and a repaint of the whole transcript; a line within the room there is costs itself. And
+        text that stands still while it is read is easier to read.
+        """
+        step = max(1, min(_GROWTH, self.app.size.height // 8)) if self.live else 1
+        return -(-lines // step) * step
+
+    def compose_sections(self, width: int) -> list[Section]:
+        """Return thinking, text and remarks."""
+        sections = self._thinking_sections(width)
+        if self.text or not sections or not self.live:
+            sections.append(self._answer(width))
+        for remark in self._remarks:
+            sections.append(self.plain(remark.text, width, f"turn--{remark.tone}"))
+        return sections
+
+    def tail(self) -> list[Segment]:
+        """Return the cursor of a reply that is being said."""
+        return [Segment("▌", self.style_of("turn--cursor"))] if self.live else []
+
+    def on_click(self, event: events.Click) -> None:
+        """Tell that the turn was clicked; a click on the thinking's head folds or unfolds it."""
+        if self.thinking and event.y == int(self._stacked):
+            self.toggle_thinking()
+        self.post_message(self.Clicked(self))
+
+    def _thinking_sections(self, width: int) -> list[Section]:
+        thinking = self.thinking
+        if not thinking:
+            return []
+        words = f"{figures.count(len(thinking.split()))} words"
+        state = "thinking" if self.live and not self.text else "thought"
+        mark = "▾" if self.thinking_open else "▸"
+        head = self.plain(f"{mark} {state}, {words} (Ctrl+T)", width, "turn--thinking-head")
+        return [head, self.plain(thinking.strip("\n"), width, "turn--thinking")] if self.thinking_open else [head]
+
+    def _answer(self, width: int) -> Section:
+        text = self.text
+        if self._trim:
+            text = text.removeprefix(" ")
+        if not self.markdown or self.live or len(text) > MARKDOWN_CHARACTERS:
+            return self.plain(text, max(1, width - 1) if self.live else width)
+        from tinychat.ui.markdown import markdown_lines  # 100 ms, and not before the first reply
+
+        rendered = markdown_lines(text, width, lambda name: self.style_of("" if name == "text" else f"turn--{name}"))
+        return Section(rendered=rendered)
