@@ -70,12 +70,6 @@ def screen(rate: float, seconds: float, result: Path) -> None:
 
     engine = Metered()
     app = ChatApp(engine, LoadModel(0, ModelCard("smollm2", HubSource("org/name"))))
-    if os.environ.get('PROF'):
-        import cProfile
-        pr=cProfile.Profile()
-        pr.runcall(app.run)
-        pr.dump_stats('/tmp/prof')
-        return
     app.run()
 
 

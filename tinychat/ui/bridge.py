@@ -79,10 +79,10 @@ class Bridge:
 def tick(rate: float) -> float:
     """Seconds until the next look while a reply is being said at `rate` tokens a second.
 
-    Every repaint takes the engine's cores, so a fast reply is drawn in larger bites: 20 a second up to 100 tokens a
-    second, 8 from 250 on.
+    Every repaint takes the engine's cores, so a fast reply is drawn in larger bites: 20 a second up to 80 tokens a
+    second, 8 from 200 on.
     """
-    return min(max(rate / 2000, IDLE), SLOWEST)
+    return min(max(rate / 1600, IDLE), SLOWEST)
 
 
 def _joined(run: list[TokenEmitted]) -> TokenRun:

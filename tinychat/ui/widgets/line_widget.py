@@ -6,19 +6,18 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
-from rich.style import Style
 from textual.geometry import Region, Size
 from textual.strip import Strip
-from textual.widget import Widget
 
 from tinychat.ui.foreign_text import one_line
+from tinychat.ui.widgets.strip_widget import StripWidget
 
 Span = tuple[str, str]
 """A text, and the component class it is drawn in; an empty name is the widget's own style."""
 Line = tuple[Span, ...]
 
 
-class LineWidget(Widget):
+class LineWidget(StripWidget):
     """Draws the lines that `compose_lines` gives, and paints a line again only when it has changed.
 
     A naive screen halves the engine's speed, because whatever it burns is taken from the matrix products. Here an
@@ -35,7 +34,6 @@ class LineWidget(Widget):
         self._lines: Sequence[Line] = ()
         self._lines_width = -1
         self._strips: dict[int, Strip] = {}
-        self._styles: dict[str, Style] = {}
 
     def compose_lines(self, width: int) -> Sequence[Line]:
         """Return what is to be drawn at `width` cells. Longer lines are cropped."""
@@ -43,7 +41,7 @@ class LineWidget(Widget):
 
     def update_lines(self) -> None:
         """Compose the lines anew and repaint those that differ."""
-        old, width = self._lines, self.content_size.width
+        old, width = self._lines, self.size.width
         if width != self._lines_width:
             self._lines_width = -1
             self.refresh(layout=True)
@@ -67,30 +65,24 @@ class LineWidget(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Return line `y` as it is drawn."""
-        width = self.content_size.width
+        width = self.size.width
         self._compose_for(width)
         if y not in self._strips:
             line = self._lines[y] if y < len(self._lines) else ()
             self._strips[y] = Strip(
-                [Segment(one_line(text), self._style(name)) for text, name in line if text]
-            ).adjust_cell_length(width, self._style(""))
+                [Segment(one_line(text), self.style_of(name)) for text, name in line if text]
+            ).adjust_cell_length(width, self.style_of(""))
         return self._strips[y]
 
     def notify_style_update(self) -> None:
         """Forget what was drawn in the old theme or state."""
         self._strips.clear()
-        self._styles.clear()
         super().notify_style_update()
 
     def _compose_for(self, width: int) -> None:
         if width != self._lines_width:
             self._lines, self._lines_width = self.compose_lines(width), width
             self._strips.clear()
-
-    def _style(self, name: str) -> Style:
-        if name not in self._styles:
-            self._styles[name] = self.get_component_rich_style(name) if name else self.rich_style
-        return self._styles[name]
 
 
 def cells(line: Line) -> int:

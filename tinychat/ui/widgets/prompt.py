@@ -62,7 +62,6 @@ class FoldLegend(LineWidget):
     DEFAULT_CSS = """
     FoldLegend {
         height: auto;
-        padding: 0 0 0 3;
         & .fold--text { color: $quiet; }
     }
     """
@@ -82,7 +81,7 @@ class FoldLegend(LineWidget):
         if not self._folds:
             return []
         sizes = ", ".join(f"{FOLD_PICTURE} {figures.count(len(text))} characters" for text in self._folds)
-        return [((f"{sizes} pasted; sent whole", "fold--text"),)]
+        return [((f"   {sizes} pasted; sent whole", "fold--text"),)]
 
 
 class Prompt(Vertical):

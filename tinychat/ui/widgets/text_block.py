@@ -8,15 +8,14 @@ from typing import Final
 
 from rich.cells import set_cell_size
 from rich.segment import Segment
-from rich.style import Style
 from textual.geometry import Region, Size
 from textual.reactive import Reactive
 from textual.selection import Selection
 from textual.strip import Strip
-from textual.widget import Widget
 
 from tinychat.ui.foreign_text import pictured
 from tinychat.ui.widgets.line_widget import cut
+from tinychat.ui.widgets.strip_widget import StripWidget
 from tinychat.ui.wrapping import WrappedText
 
 GUTTER: Final = 11
@@ -47,12 +46,10 @@ class Section:
         return [Segment(self.wrapped.lines[number].rstrip(" "))]
 
 
-class TextBlock(Widget):
-    """Owns the strips it is drawn from and hands out the same ones again and again.
+class TextBlock(StripWidget):
+    """A token costs its own line; the lines above cost next to nothing, however many there are.
 
-    Textual's own cache of a widget's lines is dropped whenever the widget grows, which a reply does ten times a second;
-    a strip that stays the same object keeps everything computed from it, down to its escape sequences. So a token costs
-    its own line, and the lines above cost next to nothing, however many there are.
+    Textual's own cache of a widget's lines is dropped whenever the widget grows, which a reply does all the time.
     """
 
     virtual_size = Reactive(Size(0, 0), layout=False, repaint=False)
@@ -69,7 +66,6 @@ class TextBlock(Widget):
         self._width = -1
         self._sections: list[Section] = []
         self._strips: list[Strip] = []
-        self._styles: dict[str, Style] = {}
         self._stale = False
         """Whether strips hold styles of another theme; their number is right all the same."""
 
@@ -80,12 +76,6 @@ class TextBlock(Widget):
     def plain(self, text: str, width: int, style: str = "") -> Section:
         """Return foreign text as a section, wrapped."""
         return Section(style, WrappedText(width, pictured(text)))
-
-    def style_of(self, name: str) -> Style:
-        """Return the style of a component class; the block's own for an empty name."""
-        if name not in self._styles:
-            self._styles[name] = self.get_component_rich_style(name) if name else self.rich_style
-        return self._styles[name]
 
     def rebuild(self) -> None:
         """Compose the sections anew: the content is another."""
@@ -123,23 +113,12 @@ class TextBlock(Widget):
     def render_line(self, y: int) -> Strip:
         """Return line `y` as it is drawn."""
         self._build(self.size.width)
-        strip = self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.rich_style)
+        strip = self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.style_of(""))
         selection = self.text_selection
         return strip if selection is None else self._selected(strip, y, selection)
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the lines inside `crop`."""
-        background = self.background_colors[1]
-        strips = [self.render_line(y) for y in crop.line_range]
-        for line_filter in self.get_line_filters():
-            strips = [strip.apply_filter(line_filter, background) for strip in strips]
-        if crop.column_span != (0, self.size.width):
-            strips = [strip.crop(*crop.column_span) for strip in strips]
-        return strips
-
     def notify_style_update(self) -> None:
         """Draw anew, in the new theme."""
-        self._styles.clear()
         self._stale = True
         super().notify_style_update()
 
@@ -187,7 +166,7 @@ class TextBlock(Widget):
         """Join label and text; the text knows its place, so that it can be selected with the mouse."""
         head = [Segment(label, self.style_of(name)) for label, name in gutter if label]
         body = Strip(text).apply_offsets(0, number) if text else Strip([])
-        return Strip([*head, *body]).adjust_cell_length(self._width, self.rich_style)
+        return Strip([*head, *body]).adjust_cell_length(self._width, self.style_of(""))
 
     @property
     def _stacked(self) -> bool:

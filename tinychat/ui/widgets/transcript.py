@@ -8,6 +8,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import Reactive
 
+from tinychat.ui.widgets.strip_widget import StripWidget
 from tinychat.ui.widgets.text_block import TextBlock
 from tinychat.ui.widgets.turn_view import TurnView
 
@@ -15,11 +16,13 @@ _NEAR_END = 2
 """Lines: a person who scrolls down to as near as this wants to follow, though more text has come meanwhile."""
 
 
-class Transcript(VerticalScroll):
+class Transcript(VerticalScroll, StripWidget):
     """Follows the end until a person scrolls up, and again once they are back at the end.
 
     Textual's anchor does the following, in the same layout that makes the text grow. What it lacks is done here: a
     person who scrolls to the end of a growing text arrives just above it, and is taken along.
+
+    The scrollbar is there when it says something: away from the end, and under the mouse.
     """
 
     HELP = """
@@ -32,6 +35,7 @@ class Transcript(VerticalScroll):
         layout: stream;
         scrollbar-size-vertical: 1;
         scrollbar-gutter: stable;
+        scrollbar-visibility: hidden;
         scrollbar-color: $rule;
         scrollbar-color-hover: $quiet;
         scrollbar-color-active: $quiet;
@@ -39,6 +43,7 @@ class Transcript(VerticalScroll):
         scrollbar-background-hover: $background;
         scrollbar-background-active: $background;
         padding: 1 0 0 1;
+        &.-scrolled, &:hover { scrollbar-visibility: visible; }
     }
     """
 
@@ -145,4 +150,5 @@ class Transcript(VerticalScroll):
         at_end = self.is_vertical_scroll_end
         if at_end != self._was_at_end:
             self._was_at_end = at_end
+            self.set_class(not at_end, "-scrolled")
             self.post_message(self.Scrolled(at_end))
