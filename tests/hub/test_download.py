@@ -57,6 +57,8 @@ def test_only_the_files_a_model_needs_come(server) -> None:
     for name in NEEDED:
         assert (folder / name).read_bytes() == server.repos[GPT2].files[name]
     assert not any(name.split("/")[-1] in path for name in extra for path in server.asked())
+    # All of one commit: main may move between two files.
+    assert all(f"/resolve/{server.repos[GPT2].commit}/" in path for path in server.asked(part="/resolve/"))
 
 
 def test_progress_counts_the_bytes_of_all_files_once(server) -> None:
@@ -401,7 +403,7 @@ def test_cancel_does_not_wait_for_a_silent_server(server, method: str, path: str
     thread.start()
     with pytest.raises(Cancelled):
         hub.fetch(card(GPT2), lambda *_: None, cancelled)
-    assert time.monotonic() - stamp[0] < 0.5
+    assert time.monotonic() - stamp[0] < 1.0
     thread.join()
 
 

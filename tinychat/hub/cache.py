@@ -43,7 +43,7 @@ def hub_cache() -> Path:
     """Return the Hub's cache folder, as HF_HOME and HF_HUB_CACHE set it; it may not exist yet."""
     from huggingface_hub import constants
 
-    return Path(constants.HF_HUB_CACHE).expanduser()
+    return Path(constants.HF_HUB_CACHE).expanduser().resolve()  # as huggingface_hub itself does
 
 
 def snapshot(source: HubSource) -> Path | None:

@@ -227,7 +227,6 @@ class _Tally:
 
     def update(self, n: float | None = 1) -> None:
         """Count bytes of the file; negative ones where a server made the client start again."""
-        self.check()
         self._done += int(n or 0)
         self._report()
 

