@@ -77,7 +77,7 @@ def architecture(opened: Opened) -> Architecture:
 
     Raises:
         UnsupportedModel: tinychat doesn't run it.
-        CheckpointError: A number is missing.
+        CheckpointError: A number is missing, or the numbers make no model.
     """
     checkpoint = opened.checkpoint
     source, gguf = str(checkpoint.path), checkpoint.format == "gguf"
@@ -89,6 +89,8 @@ def architecture(opened: Opened) -> Architecture:
             config = file.Config.from_json(checkpoint.config, source)
     except KeyError as error:
         raise CheckpointError(f"{source} doesn't say {error.args[0]}.", "Fetch the model again.") from error
+    except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise CheckpointError(f"The config of {source} makes no model: {error}.", "Fetch the model again.") from error
     return Architecture(file, config, rename(checkpoint.tensors, file.names(gguf=gguf), source), source, gguf)
 
 

@@ -53,7 +53,17 @@ def open_model(path: Path, card: ModelCard, flags: Iterable[tuple[str, float | i
     """
     started = time.perf_counter()
     checkpoint = open_checkpoint(path)
-    config, generation_config = checkpoint.config, checkpoint.generation_config
+    try:
+        return _read(checkpoint, card, flags, started)
+    except BaseException:
+        checkpoint.close()
+        raise
+
+
+def _read(
+    checkpoint: Checkpoint, card: ModelCard, flags: Iterable[tuple[str, float | int | str]], started: float
+) -> Opened:
+    path, config, generation_config = checkpoint.path, checkpoint.config, checkpoint.generation_config
     models.architecture(config, str(path))
     notices: list[str] = []
     gguf = checkpoint.format == "gguf"

@@ -8,7 +8,7 @@ is written down once, where they are used.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -35,6 +35,20 @@ class Config(Protocol):
     @property
     def cache_values(self) -> int:
         """Numbers that one token leaves in all caches together."""
+
+
+def check_numbers(config: Any) -> None:
+    """Hold the fields of a `Config` to their annotations; what a file says may be of any type.
+
+    Raises:
+        ValueError: A field is no number of its kind, or a count is below 1.
+    """
+    for declared in fields(config):
+        value = getattr(config, declared.name)
+        if declared.type == "int" and (not isinstance(value, int) or value < 1):
+            raise ValueError(f"{declared.name} is {value!r}, which is no count")
+        if declared.type == "float" and not (isinstance(value, (int, float)) and value > 0):
+            raise ValueError(f"{declared.name} is {value!r}, which is no number above 0")
 
 
 class Cache(Protocol):

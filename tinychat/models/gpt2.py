@@ -15,7 +15,7 @@ import torch
 
 from tinychat.errors import UnsupportedModel
 from tinychat.kernels import Kernels
-from tinychat.models.base import Weights
+from tinychat.models.base import Weights, check_numbers
 from tinychat.models.cache import SlabCache
 from tinychat.models.probe import CLOSED, Probe
 
@@ -42,6 +42,11 @@ class Config:
     n_positions: int
     vocab_size: int
     layer_norm_epsilon: float
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.n_embd % self.n_head:
+            raise ValueError(f"a width of {self.n_embd} can't be cut into {self.n_head} heads")
 
     @property
     def layers(self) -> int:

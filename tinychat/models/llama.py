@@ -15,7 +15,7 @@ import torch
 
 from tinychat.errors import UnsupportedModel
 from tinychat.kernels import Kernels
-from tinychat.models.base import Weights
+from tinychat.models.base import Weights, check_numbers
 from tinychat.models.cache import SlabCache
 from tinychat.models.probe import CLOSED, Probe
 from tinychat.models.rope import Rotary, inverse_frequencies, rope_theta
@@ -41,6 +41,11 @@ class Config:
     tie_word_embeddings: bool
     attention_bias: bool = False
     mlp_bias: bool = False
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(f"{self.num_attention_heads} query heads can't share {self.num_key_value_heads} kv heads")
 
     @property
     def layers(self) -> int:
@@ -95,7 +100,9 @@ class Config:
         Raises:
             UnsupportedModel: It asks for something this file doesn't do.
         """
-        scaling = metadata.get("llama.rope.scaling.type", "none")
+        # llama.cpp takes a factor without a type for linear scaling, and so does the one key of older files.
+        factor = metadata.get("llama.rope.scaling.factor") or metadata.get("llama.rope.scale_linear") or 1.0
+        scaling = metadata.get("llama.rope.scaling.type", "none" if factor == 1.0 else "linear")
         if scaling != "none" or "rope_freqs.weight" in names:
             raise UnsupportedModel(
                 f"{source} asks for scaled RoPE; tinychat knows plain RoPE only.", "Choose a model without it."
