@@ -8,31 +8,15 @@ taking the marks out gives the first text, they tell.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, zip_longest
-from typing import Final
+from itertools import accumulate
+from typing import TypeVar
 
-from tinychat.errors import TemplateError
+from tinychat.engine.marking import Located, Marking, Render, free_characters, parted, rendered_or_empty
 from tinychat.text.control_tokens import ControlMatch
 
-Render = Callable[[Sequence[str]], str]
-"""Renders the conversation with these texts in place of its contents."""
-
-MAX_RENDERINGS: Final = 64
-"""Renderings that marking may take; one is enough unless the template looks into what was said."""
-_PRIVATE: Final = range(0xF0000, 0x110000)
-"""Characters that Unicode gives no meaning: no template trims them or changes their case."""
-
-
-@dataclass(frozen=True, slots=True)
-class Located:
-    """A content in the rendered text: text[start:end]."""
-
-    start: int
-    end: int
-    content: int
+Item = TypeVar("Item")
 
 
 @dataclass(slots=True)
@@ -50,38 +34,35 @@ class Contents:
 def locate(render: Render, texts: Sequence[str], text: str) -> Contents:
     """Return where in `text`, which is `render(texts)`, each of `texts` stands.
 
-    White space at the ends of a content lies outside the marks, so that a template that trims does so here too, and is
-    counted to the content where it is still there. Contents of nothing but white space are nowhere.
+    The white space at the ends of a content is left outside the marks, so that a template that trims does so here, too;
+    then the marks are moved outward, to see where it doesn't. Contents of nothing but white space are nowhere.
     """
-    marks = _free_characters({*text}.union(*texts))
-    said = [number for number, content in enumerate(texts) if content.strip()]
-    pairs = dict(zip(said, zip(marks, marks, strict=False), strict=False))
-    contents = Contents(unsure=set(said) - pairs.keys())
-    renderings = 0
+    marking = Marking(render, texts, text)
+    contents = Contents(unsure={number for number, said in enumerate(texts) if said.strip()} - marking.pairs.keys())
 
-    def mark(numbers: Sequence[int]) -> None:
-        nonlocal renderings
-        renderings += 1
-        found = None
-        if renderings <= MAX_RENDERINGS:
-            chosen = {number: pairs[number] for number in numbers}
-            marked = [_marked(one, *chosen[i]) if i in chosen else one for i, one in enumerate(texts)]
-            found = _read_marks(_rendered_or_empty(render, marked), chosen, text)
+    def read(numbers: Sequence[int]) -> bool:
+        found = marking.read(dict.fromkeys(numbers, (False, False)))
         if found is not None:
             spans, broken = found
             contents.located += spans
             contents.unsure |= broken
             contents.left_out |= set(numbers) - broken - {span.content for span in spans}
-        elif len(numbers) == 1 or renderings > MAX_RENDERINGS:
-            contents.unsure |= set(numbers)
-        else:
-            # The template looks into a content: find out which, so that the others are located all the same.
-            mark(numbers[: len(numbers) // 2])
-            mark(numbers[len(numbers) // 2 :])
+        return found is not None
 
-    if pairs:
-        mark(list(pairs))
-    contents.located = _with_space(_apart(contents.located), texts, text)
+    readable = _holding(list(marking.pairs), read)
+    contents.unsure |= marking.pairs.keys() - set(readable)
+    contents.located = _apart(contents.located)
+
+    def read_wider(edges: Sequence[tuple[int, bool]]) -> bool:
+        asked = set(edges)
+        outside = {number: ((number, False) in asked, (number, True) in asked) for number, _ in edges}
+        return marking.read(outside) is not None
+
+    shown = sorted({span.content for span in contents.located})
+    edges = [(number, False) for number in shown if texts[number] != texts[number].lstrip()]
+    edges += [(number, True) for number in shown if texts[number] != texts[number].rstrip()]
+    kept = set(_holding(edges, read_wider))
+    contents.located = [_widened(span, texts[span.content], kept) for span in contents.located]
     return contents
 
 
@@ -113,22 +94,30 @@ def inside_typed_control_tokens(
     found = [list(find(content)) for content in texts]
     if not any(found):
         return set()
-    mark = next(_free_characters({*text}.union(*texts)))
+    mark = next(free_characters({*text}.union(*texts)))
     broken = [_broken(content, matches, mark) for content, matches in zip(texts, found, strict=True)]
-    parts = _rendered_or_empty(render, broken).split(mark)
+    parts = rendered_or_empty(render, broken).split(mark)
     if "".join(parts) != text:
         return None
     return set(accumulate(map(len, parts[:-1])))
 
 
-def _free_characters(taken: set[str]) -> Iterator[str]:
-    return (chr(code) for code in _PRIVATE if chr(code) not in taken)
+def _holding(items: Sequence[Item], holds: Callable[[Sequence[Item]], bool]) -> list[Item]:
+    """Return the items for which something holds, asking about as many at once as possible."""
+    if not items or holds(items):
+        return list(items)
+    if len(items) == 1:
+        return []
+    middle = len(items) // 2
+    return _holding(items[:middle], holds) + _holding(items[middle:], holds)
 
 
-def _marked(content: str, opening: str, closing: str) -> str:
-    core = content.strip()
-    before, after = content.split(core, 1)
-    return f"{before}{opening}{core}{closing}{after}"
+def _widened(span: Located, content: str, kept: Container[tuple[int, bool]]) -> Located:
+    """Take in the white space at the ends of a content, where the template kept it."""
+    before, _, after = parted(content)
+    start = span.start - len(before) if (span.content, False) in kept else span.start
+    end = span.end + len(after) if (span.content, True) in kept else span.end
+    return Located(start, end, span.content)
 
 
 def _broken(content: str, matches: Sequence[ControlMatch], mark: str) -> str:
@@ -137,57 +126,6 @@ def _broken(content: str, matches: Sequence[ControlMatch], mark: str) -> str:
         parts += [content[done : match.start], mark.join(content[match.start : match.end])]
         done = match.end
     return "".join([*parts, content[done:]])
-
-
-def _rendered_or_empty(render: Render, texts: Sequence[str]) -> str:
-    try:
-        return render(texts)
-    except TemplateError:
-        return ""
-
-
-def _read_marks(
-    rendered: str, pairs: Mapping[int, tuple[str, str]], text: str
-) -> tuple[list[Located], set[int]] | None:
-    """Return what lies between the marks, and the contents whose marks don't come in pairs; None if taking the marks
-    out doesn't give `text`."""
-    opened_by = {opening: number for number, (opening, _) in pairs.items()}
-    closed_by = {closing: number for number, (_, closing) in pairs.items()}
-    parts = re.split(f"([{''.join([*opened_by, *closed_by])}])", rendered)
-    if "".join(parts[::2]) != text:
-        return None
-    spans: list[Located] = []
-    broken: set[int] = set()
-    open_at: dict[int, int] = {}
-    at = 0
-    for part, mark in zip(parts[::2], [*parts[1::2], ""], strict=True):
-        at += len(part)
-        if mark in opened_by:
-            number = opened_by[mark]
-            broken |= {number} & open_at.keys()
-            open_at[number] = at
-        elif mark in closed_by:
-            number = closed_by[mark]
-            if number in open_at:
-                spans.append(Located(open_at.pop(number), at, number))
-            else:
-                broken.add(number)
-    broken |= open_at.keys()
-    return [span for span in spans if span.content not in broken], broken
-
-
-def _with_space(spans: Sequence[Located], texts: Sequence[str], text: str) -> list[Located]:
-    """Take in the white space at the contents' ends, where the template left it."""
-    widened: list[Located] = []
-    for span, following in zip_longest(spans, spans[1:]):
-        content = texts[span.content]
-        before, after = content.split(content.strip(), 1)
-        low = widened[-1].end if widened else 0
-        high = following.start if following else len(text)
-        start = span.start - len(before) if text.endswith(before, low, span.start) else span.start
-        end = span.end + len(after) if text.startswith(after, span.end, high) else span.end
-        widened.append(Located(start, end, span.content))
-    return widened
 
 
 def _apart(spans: Iterable[Located]) -> list[Located]:

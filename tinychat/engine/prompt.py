@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tinychat.engine.contents import Located
+from tinychat.engine.marking import Located
 from tinychat.engine.prompt_ids import TEMPLATE, PromptIds
 from tinychat.engine.splices import splices_of
 from tinychat.engine.turns import Content, turns_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from tinychat.engine.contents import Located
+from tinychat.engine.marking import Located
 from tinychat.engine.splices import Splice
 from tinychat.engine.turns import Content
 from tinychat.protocol import Span

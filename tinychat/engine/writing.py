@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from tinychat.engine.contents import Contents, Render, inside_typed_control_tokens, locate, search
+from tinychat.engine.contents import Contents, inside_typed_control_tokens, locate, search
+from tinychat.engine.marking import Render
 from tinychat.engine.turns import Content, Turn, as_dictionaries, with_neighbours_joined, with_system_folded
 from tinychat.errors import TemplateError
 from tinychat.text.chat_template import ChatTemplate
