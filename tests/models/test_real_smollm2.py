@@ -1,0 +1,68 @@
+"""The real smollm2 beside transformers' model of its dequantised weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from rulers import KERNELS, Measured, assert_close, build, card, divergence, greedy, measure, reference, state_error
+
+from tinychat.engine.opening import open_model
+
+pytestmark = pytest.mark.model
+
+TEXT = (
+    "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+    "<|im_start|>user\nName three rivers of Europe, and say in one sentence where each begins. Then compute 12 * 17.\n"
+    "Zähle bis fünf: 日本語も少し。<|im_end|>\n<|im_start|>assistant\n"
+)
+
+
+@pytest.fixture(scope="module")
+def ids(smollm2_path):
+    opened = open_model(smollm2_path, card(smollm2_path))
+    opened.checkpoint.close()
+    return opened.tokenizer.encode_with_control(TEXT)
+
+
+@pytest.fixture(scope="module")
+def expected(smollm2_reference, ids) -> Measured:
+    return reference(smollm2_reference, ids)
+
+
+@pytest.fixture(scope="module")
+def exact(smollm2_path):
+    return build(smollm2_path, "fp32")
+
+
+def test_states_and_logits_in_fp32(exact, ids, expected):
+    """All 30 layers, in one pass and in two chunks; states grow to 20,000 and more here, where a tiny model's don't."""
+    assert len(ids) > 70
+    assert float(expected.hidden[20].abs().max()) > 5000
+    assert_close(measure(exact, ids), expected)
+    assert_close(measure(exact, ids, 48), expected)
+
+
+def test_greedy_ids_in_fp32(smollm2_path, smollm2_reference, ids):
+    """Sixty tokens, with both kernels, are transformers' own."""
+    prompt = torch.tensor([ids])
+    with torch.inference_mode():
+        theirs = smollm2_reference.generate(
+            prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=60, eos_token_id=None,
+            pad_token_id=0, temperature=None, top_p=None, top_k=None,
+        )[0, len(ids) :].tolist()  # fmt: skip
+    for kernels in KERNELS:
+        assert greedy(build(smollm2_path, "fp32", kernels).context(256), ids, 60) == theirs
+
+
+@pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: kernels.NAME)
+def test_int4_keeps_the_codes(smollm2_path, ids, expected, kernels):
+    """In `auto` only activations and scales are rounded, to bf16.
+
+    Measured, on 78 positions: states off by 1.8 %, divergence 0.0014 nats, 76 of 78 best tokens the same.
+    """
+    built = build(smollm2_path, "auto", kernels)
+    measured = measure(built, ids, None if kernels is KERNELS[0] else 1)
+    agreement = float((measured.logits.argmax(-1) == expected.logits.argmax(-1)).float().mean())
+    assert state_error(measured, expected) < 0.04
+    assert divergence(measured, expected) < 0.005
+    assert agreement > 0.92
