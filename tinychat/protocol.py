@@ -6,6 +6,7 @@ tomorrow. An engine is anything with the three methods of `Engine`: the local th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal, Protocol
 
@@ -48,13 +49,16 @@ class SamplerSettings:
     order: SamplerOrder = "transformers"
     """Whose order of the filters: transformers' (temperature first) or llama.cpp's (temperature last)."""
     logit_bias: tuple[tuple[int, float], ...] = ()
-    """(token id, amount added to its logit); minus infinity bans the token."""
+    """(token id, amount added to its logit); minus infinity bans the token. Ids past the vocabulary have no effect."""
 
     def __post_init__(self) -> None:
         for name, limits in SAMPLER_RANGES.items():
             limits.check(name, getattr(self, name))
         if self.seed is not None and not 0 <= self.seed <= MAX_SEED:
             raise ValueError(f"seed is {self.seed}, but has to be 0 to {MAX_SEED}.")
+        for token_id, amount in self.logit_bias:
+            if token_id < 0 or not amount < math.inf:
+                raise ValueError(f"logit_bias adds {amount} to token {token_id}; ids are 0 or more, amounts below infinity.")
         if self.order not in ("transformers", "llama.cpp"):
             raise ValueError(f"order is {self.order!r}, but has to be transformers or llama.cpp.")
 
@@ -439,6 +443,8 @@ class EngineFailed:
     load_id: int | None = None
     cancelled: bool = False
     """Whether the person stopped the load."""
+    usage: bool = False
+    """Whether what was asked for can't be: a number out of its range."""
 
 
 Event = (

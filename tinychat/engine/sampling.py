@@ -10,11 +10,13 @@ temperature 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from tinychat.errors import TinychatError
 from tinychat.protocol import Detail, SamplerSettings
 
 GREEDY_BELOW = 1e-5
@@ -91,12 +93,17 @@ def penalize(logits: torch.Tensor, settings: SamplerSettings, history: History) 
 
     The repetition penalty r (Keskar et al. 2019, arXiv:1909.05858) acts once on each token of prompt and reply: l/r
     where the logit is positive, l*r where it is negative. Frequency and presence (OpenAI's API) count the reply alone.
+
+    Raises:
+        TinychatError: The bias leaves no token to choose.
     """
     if settings.logit_bias:
         logits = logits.clone()
         for token_id, amount in settings.logit_bias:
             if token_id < len(logits):
                 logits[token_id] += amount
+        if math.isinf(float(logits.max())):
+            raise TinychatError("The logit bias bans every token the model has.", "Leave it at least one.")
     if settings.repetition_penalty != 1.0:
         r = settings.repetition_penalty
         logits = torch.where(history.seen, torch.where(logits < 0, logits * r, logits / r), logits)
