@@ -22,16 +22,20 @@ class Range:
     def describe(self) -> str:
         """Return the range in words, as error messages print it."""
         if math.isinf(self.high):
-            return f"{self.low:g} or more"
-        return f"{'above ' if self.above_low else ''}{self.low:g} to {self.high:g}"
+            return f"{_shown(self.low)} or more"
+        return f"{'above ' if self.above_low else ''}{_shown(self.low)} to {_shown(self.high)}"
 
     def check(self, name: str, value: float) -> None:
         """Raise ValueError, with the range in its sentence, unless `value` lies in it (NaN and infinity don't)."""
         inside = math.isfinite(value) and self.low <= value <= self.high and not (self.above_low and value == self.low)
         if not inside:
-            raise ValueError(f"{name} is {value:g}, but has to be {self.describe()}.")
+            raise ValueError(f"{name} is {_shown(value)}, but has to be {self.describe()}.")
         if self.integer and value != int(value):
-            raise ValueError(f"{name} is {value:g}, but has to be a whole number.")
+            raise ValueError(f"{name} is {_shown(value)}, but has to be a whole number.")
+
+
+def _shown(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 SAMPLER_RANGES: Final[dict[str, Range]] = {

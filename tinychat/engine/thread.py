@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tinychat import hub, models
 from tinychat.engine import memory
 from tinychat.engine.opening import Opened, open_model
-from tinychat.errors import Cancelled, TinychatError
+from tinychat.errors import Cancelled, TinychatError, UsageError
 from tinychat.protocol import (
     CacheStats,
     Cancel,
@@ -357,4 +357,5 @@ class LocalEngine:
         else:
             summary = f"Something went wrong that tinychat has no sentence for: {type(error).__name__}: {error}"
             remedy = "Run with --debug for the whole story, and please report it."
-        self._outbox.put(EngineFailed(summary, remedy, detail, turn_id, load_id, isinstance(error, Cancelled)))
+        stopped, usage = isinstance(error, Cancelled), isinstance(error, UsageError)
+        self._outbox.put(EngineFailed(summary, remedy, detail, turn_id, load_id, stopped, usage))

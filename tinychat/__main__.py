@@ -1,0 +1,7 @@
+"""`python -m tinychat`: the same as `tinychat`."""
+
+from __future__ import annotations
+
+from tinychat.cli import main
+
+main()

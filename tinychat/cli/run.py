@@ -1,0 +1,149 @@
+"""`tinychat run`: the chat where a person sits at both ends, else one reply."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tinychat.catalog import ModelCard
+from tinychat.cli import options
+from tinychat.cli.files import card_of
+from tinychat.cli.piped import arguments_text, piped_text
+from tinychat.errors import UsageError
+from tinychat.protocol import Limits, LoadModel
+
+
+def run(
+    model: Annotated[
+        str | None, typer.Argument(parser=options.plain, metavar="MODEL", help="As in `tinychat list`, or any other.")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Argument(parser=options.plain, metavar="PROMPT", help="Say this, print the reply, leave.")
+    ] = None,
+    temperature: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    repetition_penalty: options.RepetitionPenalty = None,
+    frequency_penalty: options.FrequencyPenalty = None,
+    presence_penalty: options.PresencePenalty = None,
+    seed: options.Seed = None,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            "--order",
+            parser=options.choice("--order", ("transformers", "llama.cpp")),
+            metavar="transformers|llama.cpp",
+            help="Whose order of the filters: temperature first, or last.",
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens",
+            "-n",
+            parser=options.integer("--max-tokens", 1, 2**31 - 1),
+            metavar="N",
+            help="End a reply after N tokens; default: none, 256 for base models.",
+        ),
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stop", parser=options.plain, metavar="TEXT", help="End a reply before this text; may be repeated."
+        ),
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", parser=options.plain, metavar="TEXT", help="The system prompt.")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="No template: continue the text as it is.")] = False,
+    think: Annotated[
+        bool | None, typer.Option("--think/--no-think", help="Whether a thinking model thinks.", show_default=False)
+    ] = None,
+    dtype: options.Dtype = "auto",
+    context: Annotated[
+        int | None,
+        typer.Option(
+            "--context",
+            parser=options.integer("--context", 2, 2**31 - 1),
+            metavar="N",
+            help="Tokens the cache holds; default: by the model and the free memory.",
+        ),
+    ] = None,
+    threads: options.Threads = None,
+    theme: Annotated[
+        str | None, typer.Option("--theme", parser=options.plain, metavar="NAME", help="Colours of the screen.")
+    ] = None,
+    no_mouse: Annotated[bool, typer.Option("--no-mouse", help="Leave the mouse to the terminal.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One reply as JSON, an object a line: ready, each token, done.")
+    ] = False,
+) -> None:
+    """Chat with a model, or print one reply.
+
+    Opens the chat; with a PROMPT or text from a pipe it prints the reply and leaves.
+
+    Text from a pipe has to be UTF-8; its line ends become LF, and the last of them is left out. Both: the prompt, a
+    blank line, the text. A prompt that begins with a dash comes after `--`.
+    """
+    if raw and system:
+        raise UsageError("--system has no place in --raw, which continues the text as it is.")
+    if raw and think is not None:
+        raise UsageError("--think and --no-think have no place in --raw, which uses no template.")
+    card = card_of(model)
+    flags = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "frequency_penalty": frequency_penalty,
+        "presence_penalty": presence_penalty,
+        "seed": seed,
+        "order": order,
+    }
+    load = LoadModel(
+        load_id=1,
+        card=card,
+        dtype=dtype,
+        context=context,
+        threads=threads,
+        sampler=tuple((name, value) for name, value in flags.items() if value is not None),
+    )
+    try:
+        limits = Limits(max_tokens, tuple(arguments_text("--stop", text) for text in stop or ()))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    system = arguments_text("--system", system or "")
+
+    if prompt is None and sys.stdin.isatty() and sys.stdout.isatty() and not as_json:
+        from tinychat.cli.screen import open_chat
+
+        open_chat(load, system=system, limits=limits, think=think, raw=raw, theme=theme, mouse=not no_mouse)
+        return
+    from tinychat.cli.reply import print_reply
+
+    text = _said(card, prompt, raw=raw)
+    print_reply(load, text, system=system, limits=limits, think=think, raw=raw, as_json=as_json)
+
+
+def _said(card: ModelCard, prompt: str | None, *, raw: bool) -> str:
+    """Return what the model shall answer: the prompt, the text from the pipe, or both.
+
+    Raises:
+        UsageError: There is neither.
+        TinychatError: The pipe's text is no UTF-8.
+    """
+    example = f'`tinychat run {card.name} "PROMPT"`'
+    if prompt is None and sys.stdin.isatty():
+        raise UsageError("There is no prompt, and without a terminal on both sides no chat.", f"Give one: {example}.")
+    piped = piped_text()
+    if prompt is not None and piped:
+        text = f"{arguments_text('PROMPT', prompt)}\n\n{piped}"
+    else:
+        text = piped if prompt is None else arguments_text("PROMPT", prompt)
+    if not (text.strip() or (raw and prompt is not None)):
+        raise UsageError("The prompt is empty.", f"Say something: {example}.")
+    return text

@@ -1,0 +1,29 @@
+"""The chat: engine and screen meet here, and nowhere else."""
+
+from __future__ import annotations
+
+import typer
+
+from tinychat.protocol import Limits, LoadModel
+
+
+def open_chat(
+    load: LoadModel, *, system: str, limits: Limits, think: bool | None, raw: bool, theme: str | None, mouse: bool
+) -> None:
+    """Show the chat until the person leaves.
+
+    Raises:
+        typer.Exit: The screen ended with a status other than 0.
+    """
+    # The engine without torch is a third of the screen's own import; torch follows on the engine's thread.
+    from tinychat.engine.thread import LocalEngine
+    from tinychat.ui.app import ChatApp
+
+    engine = LocalEngine()
+    app = ChatApp(engine, load, system=system, limits=limits, think=think, raw=raw, theme=theme)
+    try:
+        app.run(mouse=mouse)
+    finally:
+        engine.close()
+    if app.return_code:
+        raise typer.Exit(app.return_code)

@@ -1,0 +1,92 @@
+"""What a checkpoint would be once loaded, from its headers alone: sizes in every form, and whether it fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from tinychat.engine import memory
+from tinychat.engine.loading import architecture
+from tinychat.engine.opening import Opened
+from tinychat.errors import OutOfMemory
+from tinychat.models.linear import abilities
+from tinychat.models.policy import Policy
+
+DTYPES: Final = ("auto", "fp32", "bf16")
+_CONTEXTS: Final = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A checkpoint that was looked at and not loaded. Sizes in bytes."""
+
+    architecture: str
+    """The family, as its users spell it."""
+    parameters: int
+    """A tied head counts once."""
+    context: int
+    """Tokens the model was made for."""
+    vocabulary: int
+    """Number of tokens."""
+    template: str | None
+    """The model's own chat template; None for a base model."""
+    sampler: tuple[tuple[str, float | int | str | None, str], ...]
+    """(setting, value, where it comes from)."""
+    tensors: dict[str, tuple[int, int]]
+    """Type in the files -> (tensors, bytes)."""
+    weights_bytes: dict[str, int]
+    """--dtype -> resident size."""
+    cache_bytes: dict[int, int]
+    """Tokens -> size of all caches, under `auto`."""
+    fits: bool
+    """Whether `auto` and its default context fit into what is free now."""
+    notices: tuple[str, ...]
+
+
+def preview(opened: Opened) -> Preview:
+    """Plan the load of a checkpoint in every form, without reading a weight.
+
+    Raises:
+        TinychatError: It can't be loaded; the sentence says why.
+    """
+    found = architecture(opened)
+    can = abilities()
+    plans = {dtype: found.walk(Policy(dtype, can))[1] for dtype in DTYPES}
+    auto, positions = plans["auto"], found.config.positions
+    fp32 = all(form == "fp32" for _, form in auto.forms["layers"])
+    per_token = found.config.cache_values * (torch.float32 if fp32 else torch.bfloat16).itemsize
+    tensors: dict[str, tuple[int, int]] = {}
+    for stored in opened.checkpoint.tensors.values():
+        count, size = tensors.get(stored.type, (0, 0))
+        tensors[stored.type] = (count + 1, size + stored.nbytes)
+    sizes = sorted({*(tokens for tokens in _CONTEXTS if tokens < positions), positions})
+    return Preview(
+        architecture=found.file.FAMILY,
+        parameters=auto.parameters,
+        context=positions,
+        vocabulary=opened.tokenizer.size,
+        template=opened.template.source if opened.chat else None,
+        sampler=tuple((name, getattr(opened.sampler, name), source) for name, source in opened.sources),
+        tensors=tensors,
+        weights_bytes={dtype: plan.nbytes for dtype, plan in plans.items()},
+        cache_bytes={tokens: tokens * per_token for tokens in sizes},
+        fits=_fits(positions, auto.nbytes, per_token),
+        notices=(*opened.notices, *auto.notices),
+    )
+
+
+def _fits(positions: int, weights: int, per_token: int) -> bool:
+    try:
+        memory.fit_context(
+            asked=None,
+            positions=positions,
+            weights=weights,
+            cache_bytes_per_token=per_token,
+            free=memory.available(),
+            name="",
+        )
+    except OutOfMemory:
+        return False
+    return True
