@@ -58,7 +58,7 @@ class SamplerSettings:
             raise ValueError(f"seed is {self.seed}, but has to be 0 to {MAX_SEED}.")
         for token_id, amount in self.logit_bias:
             if token_id < 0 or not amount < math.inf:
-                raise ValueError(f"logit_bias has {amount} for token {token_id}; ids are 0 or more, amounts finite or -inf.")
+                raise ValueError(f"logit_bias adds {amount} to token {token_id}: no such amount, or no such token.")
         if self.order not in ("transformers", "llama.cpp"):
             raise ValueError(f"order is {self.order!r}, but has to be transformers or llama.cpp.")
 

@@ -30,6 +30,8 @@ class Prefilled:
     reused: int
 
 
+# As a decorator, the mode is on while a step runs and off while the generator waits; `with` would leave it on.
+@torch.inference_mode()
 def generate(
     context: Context,
     prompt: Sequence[int],
@@ -51,7 +53,8 @@ def generate(
 
     Raises:
         PromptTooLong: The prompt leaves no room for a token.
-        TinychatError: The model gave logits that are no numbers; the sentence has the layer where that began.
+        TinychatError: The model gave logits that are no numbers; the sentence has the layer where that began. Or a
+            forced id is no token.
     """
     if len(prompt) >= context.capacity:
         raise PromptTooLong(
@@ -59,23 +62,22 @@ def generate(
             "Start a new chat, shorten the message, or load the model with a larger --context.",
         )
     reused = context.reuse(prompt)
-    with torch.inference_mode():
-        yield Prefilled(reused, len(prompt), reused)
-        for start in range(reused, len(prompt), CHUNK):
-            logits = context.forward(prompt[start : start + CHUNK])
-            yield Prefilled(min(start + CHUNK, len(prompt)), len(prompt), reused)
-        generator = torch.Generator().manual_seed(seed)
-        history = History(prompt, len(logits))
-        for index in range(context.capacity - len(prompt)):
-            if not bool(torch.isfinite(logits.sum())):
-                raise _not_finite(context)
-            choice = choose(
-                logits, settings, history, generator, detail, forced[index] if index < len(forced) else None
-            )
-            settings = (yield choice) or settings
-            history.add(choice.token_id)
-            if index < context.capacity - len(prompt) - 1:
-                logits = context.forward([choice.token_id])
+    settings = (yield Prefilled(reused, len(prompt), reused)) or settings
+    for start in range(reused, len(prompt), CHUNK):
+        logits = context.forward(prompt[start : start + CHUNK])
+        settings = (yield Prefilled(min(start + CHUNK, len(prompt)), len(prompt), reused)) or settings
+    if unknown := [token_id for token_id in forced if not 0 <= token_id < len(logits)]:
+        raise TinychatError(f"Token {unknown[0]} is none of this model, whose ids are 0 to {len(logits) - 1:,}.")
+    generator = torch.Generator().manual_seed(seed)
+    history = History(prompt, len(logits))
+    for index in range(context.capacity - len(prompt)):
+        if not bool(torch.isfinite(logits.sum())):
+            raise _not_finite(context)
+        choice = choose(logits, settings, history, generator, detail, forced[index] if index < len(forced) else None)
+        settings = (yield choice) or settings
+        history.add(choice.token_id)
+        if index < context.capacity - len(prompt) - 1:
+            logits = context.forward([choice.token_id])
 
 
 def _not_finite(context: Context) -> TinychatError:

@@ -86,13 +86,15 @@ class Reply:
         Raises:
             TinychatError: The prompt doesn't fit, or the model's numbers are not finite.
         """
+        changed = None
+        if self._begun:  # a generator takes nothing before its first step
+            changed, self._changed = self._changed, None
         try:
-            made = self._steps.send(self._changed) if self._begun else next(self._steps)
+            made = self._steps.send(changed)
         except StopIteration:
             self.reason = "context"
             return []
         self._begun = True
-        self._changed = None
         if isinstance(made, Prefilled):
             self._reused = made.reused
             self._prefilled_at = time.perf_counter()
