@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
-from tinychat import paths
 from tinychat.kernels import Kernels, plain
 
 
@@ -17,7 +14,6 @@ def choose_kernels(threads: int) -> tuple[Kernels, tuple[str, ...]]:
     Returns:
         The kernels, and notices where they are not the fused ones.
     """
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(paths.cache_dir() / "kernels"))
     try:
         from tinychat.kernels import fused
     except ImportError as error:

@@ -23,6 +23,8 @@ from tinychat.models.policy import Policy, StoredTensor
 from tinychat.protocol import LoadModel, ModelInfo, SamplerSettings
 
 DTYPES: Final = ("auto", "fp32", "bf16", "int4")
+FOUR_BITS: Final = ("Q4_0", "Q4_1")
+"""Types of a GGUF file that --dtype int4 takes as they are."""
 BASE_MAX_TOKENS: Final = 256
 """Limit of a base model's reply where the person sets none: it never ends by itself."""
 
@@ -116,7 +118,7 @@ def load(
     can = abilities()
     policy = Policy(_dtype(command.dtype), can, _device(command.device))
     _, planned = found.walk(policy)
-    if command.dtype == "int4" and any(form != "int4" for _, form in planned.forms["layers"]):
+    if command.dtype == "int4" and any(stored not in FOUR_BITS for stored, _ in planned.forms["layers"]):
         raise UnsupportedModel(
             f"{found.source} isn't stored in 4 bits ({_forms(planned, 'layers')}), and tinychat doesn't quantise yet.",
             "Use --dtype auto, or a Q4_0 or Q4_1 file.",
@@ -218,10 +220,10 @@ def _lacking(policy: Policy, planned: Report, can: Abilities) -> list[str]:
     """Say which fast products this machine lacks, where that changes something."""
     notices = []
     types = {stored for role in planned.forms.values() for stored, _ in role}
-    if policy.dtype == "auto" and not can.int4 and types & {"Q4_0", "Q4_1"}:
-        notices.append(f"This machine has no int4 product: 4-bit weights were dequantised to {policy.dense}.")
-    if policy.dtype == "auto" and not can.bf16:
-        notices.append("This machine has no packed bf16 product: what is not in 4 bits is fp32, exact but slower.")
+    if policy.dtype == "auto" and not can.blocks and types & {"Q4_0", "Q4_1", "Q8_0"}:
+        notices.append(f"Without Numba there is no product by blocks: quantised weights became {policy.dense}.")
+    if policy.dtype == "auto" and not can.bf16 and types & {"F32", "F16", "BF16"}:
+        notices.append("This machine has no packed bf16 product: dense weights are fp32, exact but slower.")
     if policy.dtype == "bf16" and not can.bf16:
         notices.append("This machine has no packed bf16 product: the plain one serves, slower.")
     if policy.dense == "fp32" and not can.fp32:

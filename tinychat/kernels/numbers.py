@@ -5,12 +5,38 @@ A NumPy view of a tensor costs more than some of the kernels; its address costs 
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numba import carray, njit, types
+from numba import carray, config, njit, types
 from numba.extending import intrinsic, overload
+
+from tinychat import paths
+
+
+def _cache_folder() -> Path:
+    """Return the folder of compiled kernels, one for each state of this folder's sources.
+
+    Numba looks at the age of the one file that a kernel is in, and would keep a kernel whose callees have changed.
+    """
+    sources = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        sources.update(file.read_bytes())
+    name = Path("kernels") / sources.hexdigest()[:16]
+    try:
+        folder = paths.cache_dir() / name
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that can't be written to: compiled anew in each boot of the machine
+        folder = Path(tempfile.gettempdir()) / "tinychat" / name
+    return folder
+
+
+if not config.CACHE_DIR:
+    config.CACHE_DIR = str(_cache_folder())
 
 COMPILED: Final[dict[str, Any]] = {
     # Everything that reorders sums, nothing that would hide a NaN or an infinity.

@@ -156,14 +156,14 @@ class Weights:
         self.report.nbytes += 4 * size
         return self.vector(name, size)
 
-    def embedding(self, name: str, rows: int, width: int) -> Embedding:
-        """Take a table of rows to be looked up."""
+    def embedding(self, name: str, rows: int, width: int, tied: Linear | None = None) -> Embedding:
+        """Take a table of rows to be looked up; `tied` is the head that was built of the same tensor."""
         stored = self._take(name, (rows, width))
         if stored is None or self._dry:
             made = Embedding()
-            made.nbytes = 0 if stored is None else self._policy.embedding_bytes(stored)
+            made.nbytes = 0 if stored is None else self._policy.embedding_bytes(stored, tied)
         else:
-            made = self._policy.embedding(stored)
+            made = self._policy.embedding(stored, tied)
         self.report.nbytes += made.nbytes
         return made
 

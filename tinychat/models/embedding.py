@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from tinychat.models.blocks import BlockMatrix
+
 
 class Embedding:
     """ids [T] -> rows, fp32 [T, C]."""
@@ -29,26 +31,14 @@ class Table(Embedding):
         return self._table[ids].float()
 
 
-class Coded(Embedding):
-    """A table in blocks, whose rows are dequantised as they are looked up: exact, and a quarter to half of bf16."""
+class Rows(Embedding):
+    """A matrix in its blocks, whose rows are dequantised, exactly, as they are looked up."""
 
-    def __init__(self, codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> None:
-        """Take the blocks.
-
-        Args:
-            codes: int8 [V, C] of 8-bit blocks, uint8 [V, C] of 4-bit ones (0 to 15; kept two in a byte).
-            scale: fp32 [V, C / group].
-            zero: fp32 [V, C / group]; w = code * scale + zero.
-        """
-        self._four_bits = codes.dtype == torch.uint8
-        self._codes = codes[:, 0::2] | (codes[:, 1::2] << 4) if self._four_bits else codes
-        self._scale, self._zero = scale, zero
-        self.nbytes = self._codes.nbytes + scale.nbytes + zero.nbytes
+    def __init__(self, matrix: BlockMatrix, *, shared: bool) -> None:
+        """Take the matrix; `shared` where the head has it too, and counts its bytes."""
+        self._matrix = matrix
+        self.nbytes = 0 if shared else matrix.nbytes
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Look up ids [T]."""
-        codes = self._codes[ids]
-        if self._four_bits:
-            codes = torch.stack((codes & 15, codes >> 4), dim=-1).flatten(1)
-        groups = codes.float().view(len(ids), self._scale.shape[1], -1)
-        return (groups * self._scale[ids].unsqueeze(-1) + self._zero[ids].unsqueeze(-1)).flatten(1)
+        return self._matrix.lookup(ids)

@@ -207,15 +207,15 @@ class Model:
         self.kernels = kernels
         self.device = weights.device
         V, C = config.vocab_size, config.n_embd
-        self.wte = weights.embedding("wte.weight", V, C)
-        self.wpe = weights.embedding("wpe.weight", config.n_positions, C)
-        self.h = [Block(config, weights, layer, kernels) for layer in range(config.n_layer)]
-        self.ln_f = weights.norm("ln_f.weight", C), weights.norm("ln_f.bias", C)
         own = weights.has("lm_head.weight")
         if own and not weights.gguf:
             weights.ignore("lm_head.weight", "GPT-2's head is tied to its embedding")
         tied = not (own and weights.gguf)
         self.lm_head = weights.linear([("wte" if tied else "lm_head", V)], C, role="head", tied=tied)
+        self.wte = weights.embedding("wte.weight", V, C, self.lm_head if tied else None)
+        self.wpe = weights.embedding("wpe.weight", config.n_positions, C)
+        self.h = [Block(config, weights, layer, kernels) for layer in range(config.n_layer)]
+        self.ln_f = weights.norm("ln_f.weight", C), weights.norm("ln_f.bias", C)
 
     def make_caches(self, capacity: int, dtype: torch.dtype) -> list[SlabCache]:
         """Return an empty cache a layer, each with room for `capacity` tokens."""

@@ -1,19 +1,18 @@
-"""Matrix products by weights that never change: plain, packed once at load, or left in their 4-bit codes.
+"""Matrix products by weights that never change: plain, packed once at load, or left in the blocks of the file.
 
 `y = x W^T + b` with x [T, in] and W [out, in]. Forms of W:
 
-* fp32, bf16: packed by oneDNN into the layout its kernels read fastest. At one row the plain product reads memory two
-  to four times slower on many CPUs.
-* int4: the codes of a GGUF file's 4-bit blocks, unchanged, in the layout of torch's int4 product; activations are bf16.
+* fp32, bf16: packed by oneDNN into the layout its kernels read fastest; internal operators of the torch release that
+  pyproject.toml pins. At one row the plain product reads memory two to four times slower on many CPUs.
+* int4, int8: the codes of a GGUF file's blocks, unchanged (kernels/block_product.py).
 * plain: `F.linear`. The oracle the others are held to, and what serves where they don't exist.
 
-The packed products are internal operators of the torch release that pyproject.toml pins, so `abilities` tries each
-once; nothing here is assumed. Which stored matrix takes which form is decided in `policy.py`.
+`abilities` tries each once; nothing is assumed. Which stored matrix takes which form is decided in policy.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, Literal
@@ -21,11 +20,16 @@ from typing import Final, Literal
 import torch
 import torch.nn.functional as F
 
-Form = Literal["fp32", "bf16", "int4"]
-ACTIVATIONS: Final[dict[Form, torch.dtype]] = {"fp32": torch.float32, "bf16": torch.bfloat16, "int4": torch.bfloat16}
+from tinychat.models.blocks import BlockMatrix
+
+Form = Literal["fp32", "bf16", "int4", "int8"]
+ACTIVATIONS: Final[dict[Form, torch.dtype]] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "int4": torch.float32,
+    "int8": torch.float32,
+}
 """Form of a matrix -> dtype of what it multiplies and of the product."""
-_INT4_ROWS: Final = 16
-"""The int4 product wants a multiple of so many output rows."""
 
 
 class Linear:
@@ -49,11 +53,11 @@ class Linear:
 class Planned(Linear):
     """A product that was not built: it only knows its size."""
 
-    def __init__(self, form: Form, rows: int, width: int, *, bias: bool) -> None:
-        """Plan W [rows, width]."""
+    def __init__(self, form: Form, rows: int, nbytes: int, *, bias: bool) -> None:
+        """Plan W [rows, ...] of so many bytes."""
         self.form = form
         self.rows = rows
-        self.nbytes = resident_bytes(form, rows, width) + (rows * self.activations.itemsize if bias else 0)
+        self.nbytes = nbytes + (rows * self.activations.itemsize if bias else 0)
 
 
 class Plain(Linear):
@@ -94,39 +98,28 @@ class Packed(Linear):
         return y
 
 
-class Int4(Linear):
-    """torch's int4 product, in which w = (code - 8) * scale + zero a group of columns."""
+class Blocked(Linear):
+    """The product by a matrix in its blocks."""
 
-    form = "int4"
-
-    def __init__(
-        self, codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> None:
-        """Keep every code; scales and zeros are rounded to bf16.
-
-        Args:
-            codes: uint8 [out, in], 0 to 15.
-            scale: fp32 [out, in / group].
-            zero: fp32 [out, in / group]; w = code * scale + zero.
-            bias: fp32 [out].
+    def __init__(self, matrix: BlockMatrix, bias: torch.Tensor | None = None) -> None:
+        """Take W [out, in] and b [out].
 
         Raises:
-            RuntimeError: This torch has no such product.
+            ImportError: Numba, which compiles the product, is missing.
         """
-        self.rows, width = codes.shape
-        pad = -self.rows % _INT4_ROWS
-        if pad:
-            codes, scale, zero = (F.pad(t, (0, 0, 0, pad)) for t in (codes, scale, zero))
-        self._packed = torch._convert_weight_to_int4pack_for_cpu(codes.to(torch.int32), 1)
-        shifted = torch.stack((scale, zero + 8 * scale), dim=-1).transpose(0, 1)
-        self._scales = shifted.contiguous().to(torch.bfloat16)  # [in / group, out, 2]
-        self._group = width // scale.shape[1]
-        self.bias = None if bias is None else bias.to(torch.bfloat16)
-        self.nbytes = self._packed.nbytes + self._scales.nbytes + (0 if self.bias is None else self.bias.nbytes)
+        from tinychat.kernels.block_product import block_product
+
+        self.form = "int4" if matrix.bits == 4 else "int8"
+        self.rows = matrix.rows
+        self.matrix = matrix
+        self.bias = bias
+        self.nbytes = matrix.nbytes + (0 if bias is None else bias.nbytes)
+        self._product = block_product
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Multiply x [T, in], bf16."""
-        y = torch._weight_int4pack_mm_for_cpu(x, self._packed, self._group, self._scales)
+        """Multiply x [T, in], fp32."""
+        m = self.matrix
+        y = self._product(x, m.codes, m.scales, m.zeros)
         if y.shape[1] > self.rows:
             y = y[:, : self.rows]
         return y if self.bias is None else y + self.bias
@@ -147,42 +140,36 @@ class Joined(Linear):
         return torch.cat([p.forward(x.to(p.activations)).to(x.dtype) for p in self.parts], dim=-1)
 
 
-def resident_bytes(form: Form, rows: int, width: int) -> int:
-    """Return the bytes W [rows, width] takes; for int4, half a byte a code and two bf16 numbers a group of 32."""
-    if form == "int4":
-        rows += -rows % _INT4_ROWS
-        return rows * width // 2 + rows * (width // 32) * 4
-    return rows * width * ACTIVATIONS[form].itemsize
-
-
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """Which of the packed products this machine has."""
+    """Which products this machine has besides the plain one."""
 
     fp32: bool
+    """oneDNN's, packed."""
     bf16: bool
-    int4: bool
+    """oneDNN's, packed; not on CPUs without bf16 instructions."""
+    blocks: bool
+    """Ours, by codes."""
 
 
 @cache
 def abilities() -> Abilities:
     """Try each product on a small matrix and hold it against the plain one."""
-    return Abilities(fp32=_works("fp32"), bf16=_works("bf16"), int4=_works("int4"))
-
-
-def _works(form: Form) -> bool:
-    generator = torch.Generator().manual_seed(0)
-    codes = torch.randint(0, 16, (32, 64), generator=generator, dtype=torch.uint8)
+    codes = torch.arange(32 * 64).view(32, 64).remainder(15).to(torch.uint8)
     weight = codes * 0.125 - 1.0  # exact in bf16
-    x = torch.randint(-8, 9, (2, 64), generator=generator) / 8
-    dtype = ACTIVATIONS[form]
-    try:
-        made: Linear
-        if form == "int4":
-            made = Int4(codes, torch.full((32, 2), 0.125), torch.full((32, 2), -1.0))
-        else:
-            made = Packed(weight.to(dtype))
-        y = made.forward(x.to(dtype)).float()
-    except (RuntimeError, AttributeError):
-        return False
-    return torch.allclose(y, x @ weight.T, rtol=1e-2, atol=1e-2)
+    x = torch.arange(2 * 64).view(2, 64).remainder(17) / 8 - 1.0
+
+    def works(make: Callable[[], Linear]) -> bool:
+        try:
+            made = make()
+            y = made.forward(x.to(made.activations)).float()
+        except (RuntimeError, AttributeError, ImportError):
+            return False
+        return torch.allclose(y, x @ weight.T, rtol=1e-2, atol=1e-2)
+
+    blocks = BlockMatrix(codes, torch.full((32, 2), 0.125), torch.full((32, 2), -1.0))
+    return Abilities(
+        fp32=works(lambda: Packed(weight)),
+        bf16=works(lambda: Packed(weight.bfloat16())),
+        blocks=works(lambda: Blocked(blocks)),
+    )

@@ -247,15 +247,14 @@ class Model:
         self.kernels = kernels
         self.device = weights.device
         V, C = config.vocab_size, config.hidden_size
-        self.embed_tokens = weights.embedding("model.embed_tokens.weight", V, C)
-        self.layers = [Block(config, weights, layer, kernels) for layer in range(config.num_hidden_layers)]
-        self.norm = weights.norm("model.norm.weight", C)
         tied = config.tie_word_embeddings
         if tied and weights.has("lm_head.weight"):
             weights.ignore("lm_head.weight", "config.json ties the head to the embedding")
-        self.lm_head = weights.linear(
-            [("model.embed_tokens" if tied else "lm_head", V)], C, role="head", tied=tied
-        )
+        head = "model.embed_tokens" if tied else "lm_head"
+        self.lm_head = weights.linear([(head, V)], C, role="head", tied=tied)
+        self.embed_tokens = weights.embedding("model.embed_tokens.weight", V, C, self.lm_head if tied else None)
+        self.layers = [Block(config, weights, layer, kernels) for layer in range(config.num_hidden_layers)]
+        self.norm = weights.norm("model.norm.weight", C)
 
     def make_caches(self, capacity: int, dtype: torch.dtype) -> list[SlabCache]:
         """Return an empty cache a layer, each with room for `capacity` tokens."""

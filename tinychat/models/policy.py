@@ -1,7 +1,7 @@
 """What becomes of a stored matrix: which form it takes in memory, and how it gets there.
 
-`auto` follows the file and what the machine can, never a timing: 4-bit blocks keep their codes, everything else becomes
-bf16 where the packed bf16 product exists and fp32 where it doesn't.
+`auto` follows the file and what the machine can, never a timing: blocks keep their codes, everything else becomes bf16
+where the packed bf16 product exists and fp32 where it doesn't.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 
 from tinychat.errors import CheckpointError
-from tinychat.models.embedding import Coded, Embedding, Table
-from tinychat.models.linear import ACTIVATIONS, Abilities, Form, Int4, Joined, Linear, Packed, Plain, Planned
+from tinychat.models.blocks import BlockMatrix, block_bytes
+from tinychat.models.embedding import Embedding, Rows, Table
+from tinychat.models.linear import ACTIVATIONS, Abilities, Blocked, Form, Joined, Linear, Packed, Plain, Planned
 
-_FOUR_BITS = ("Q4_0", "Q4_1")
-_CODED = (*_FOUR_BITS, "Q8_0")
+_BLOCKS: Final[dict[str, Form]] = {"Q4_0": "int4", "Q4_1": "int4", "Q8_0": "int8"}
+"""Types of a GGUF file whose codes can stay -> the form they stay in."""
 
 
 class StoredTensor(Protocol):
@@ -64,28 +65,25 @@ class Policy:
 
     @property
     def dense(self) -> Form:
-        """Form of matrices that are not in 4-bit blocks."""
+        """Form of matrices that don't stay in blocks."""
         if self.dtype == "auto":
             return "bf16" if self.can.bf16 else "fp32"
         return "fp32" if self.dtype == "fp32" else "bf16"
 
     def form(self, stored: StoredTensor) -> Form:
         """Return the form a matrix takes."""
-        if self.dtype == "auto" and self.can.int4 and stored.type in _FOUR_BITS:
-            return "int4"
-        return self.dense
-
-    def keeps_codes(self, stored: StoredTensor) -> bool:
-        """Whether an embedding stays in its blocks, its rows dequantised as they are looked up."""
-        return self.dtype == "auto" and stored.type in _CODED
+        stays = self.dtype == "auto" and self.can.blocks and stored.type in _BLOCKS
+        return _BLOCKS[stored.type] if stays else self.dense
 
     def plan(self, parts: Sequence[Part], *, bias: bool, transposed: bool) -> Linear:
         """Return what `linear` would make, without reading anything."""
         forms = {self.form(p.stored) for p in parts}
         if len(forms) > 1:
             return Joined([self.plan([p], bias=bias, transposed=transposed) for p in parts])
+        form = forms.pop()
         rows = sum(p.stored.shape[1 if transposed else 0] for p in parts)
-        return Planned(forms.pop(), rows, parts[0].stored.shape[0 if transposed else 1], bias=bias)
+        width = parts[0].stored.shape[0 if transposed else 1]
+        return Planned(form, rows, _bytes(form, rows, width), bias=bias)
 
     def linear(self, parts: Sequence[Part], *, transposed: bool = False) -> Linear:
         """Read matrices that share an input and make one product of them.
@@ -102,9 +100,9 @@ class Policy:
             return Joined([self.linear([p], transposed=transposed) for p in parts])
         biases = [p.bias for p in parts if p.bias is not None]
         bias = torch.cat(biases) if biases else None
-        if forms[0] == "int4":
+        if forms[0] in ("int4", "int8"):
             codes, scales, zeros = (torch.cat(t) for t in zip(*map(self._blocks, parts), strict=True))
-            return Int4(codes, scales, zeros, bias)
+            return Blocked(BlockMatrix(codes, scales, zeros), bias)
         dtype = ACTIVATIONS[forms[0]]
         dense = []
         for part in parts:
@@ -115,22 +113,29 @@ class Policy:
         packs = self.can.fp32 if forms[0] == "fp32" else self.can.bf16
         return Packed(weight, bias) if packs else Plain(weight, bias)
 
-    def embedding_bytes(self, stored: StoredTensor) -> int:
-        """Return the bytes `embedding` will take."""
-        rows, width = stored.shape
-        if not self.keeps_codes(stored):
-            return rows * width * ACTIVATIONS[self.dense].itemsize
-        return rows * width // (2 if stored.type in _FOUR_BITS else 1) + rows * (width // 32) * 8
+    def embedding_bytes(self, stored: StoredTensor, head: Linear | None) -> int:
+        """Return the bytes `embedding` will take; a head that is tied to it and in blocks is looked up itself."""
+        form = self.form(stored)
+        if form in ("int4", "int8"):
+            return 0 if head is not None else _bytes(form, *stored.shape)
+        return _bytes(form, *stored.shape)
 
-    def embedding(self, stored: StoredTensor) -> Embedding:
+    def embedding(self, stored: StoredTensor, head: Linear | None) -> Embedding:
         """Read a table of rows to be looked up.
+
+        Args:
+            stored: [V, C].
+            head: What was built of the same tensor for the head it is tied to, or None.
 
         Raises:
             CheckpointError: A weight is NaN or infinite.
         """
-        if not self.keeps_codes(stored):
-            return Table(self._read(stored, ACTIVATIONS[self.dense]))
-        return Coded(*self._read_blocks(stored))
+        if isinstance(head, Blocked):
+            return Rows(head.matrix, shared=True)
+        form = self.form(stored)
+        if form in ("int4", "int8"):
+            return Rows(BlockMatrix(*self._read_blocks(stored)), shared=False)
+        return Table(self._read(stored, ACTIVATIONS[form]))
 
     def vector(self, stored: StoredTensor) -> torch.Tensor:
         """Read a norm's weight or a bias, fp32.
@@ -152,6 +157,12 @@ class Policy:
     def _blocks(self, part: Part) -> tuple[torch.Tensor, ...]:
         read = self._read_blocks(part.stored)
         return read if part.order is None else tuple(tensor[part.order] for tensor in read)
+
+
+def _bytes(form: Form, rows: int, width: int) -> int:
+    if form in ("int4", "int8"):
+        return block_bytes(4 if form == "int4" else 8, rows, width)
+    return rows * width * ACTIVATIONS[form].itemsize
 
 
 def _finite(stored: StoredTensor, values: torch.Tensor) -> torch.Tensor:

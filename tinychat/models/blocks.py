@@ -1,0 +1,80 @@
+"""A matrix that stays in the blocks a file holds: codes of 4 or 8 bits, a scale (and zero) a group of 32 columns.
+
+It multiplies (`Blocked` in linear.py) and is looked up by row (embedding.py), so that a head and the embedding it is
+tied to are one matrix in memory, about as large as in the file.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+
+GROUP: Final = 32
+ROWS: Final = 16
+"""Rows of a tile: what the product takes at once (see kernels/tile.py)."""
+
+
+class BlockMatrix:
+    """W [rows, width] with w = code * scale + zero."""
+
+    def __init__(self, codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> None:
+        """Put the codes into the order in which the product reads them; none changes.
+
+        Args:
+            codes: uint8 [N, K] of 0 to 15, or int8 [N, K].
+            scale: fp32 [N, K / 32].
+            zero: fp32 [N, K / 32]; all 0 for int8.
+        """
+        self.rows, self.width = codes.shape
+        self.bits = 4 if codes.dtype == torch.uint8 else 8
+        pad = -self.rows % ROWS
+        if pad:
+            codes, scale, zero = (F.pad(t, (0, 0, 0, pad)) for t in (codes, scale, zero))
+        tiles, groups = codes.shape[0] // ROWS, self.width // GROUP
+        # [tile, row, group, 4 columns, pair, column of the pair] -> [tile, group, 4 columns, pair, row, column]
+        ordered = codes.view(tiles, ROWS, groups, GROUP // 4, 2, 2).permute(0, 2, 3, 4, 1, 5)
+        if self.bits == 4:
+            ordered = ordered[:, :, :, 0] | (ordered[:, :, :, 1] << 4)
+        self.codes = ordered.contiguous()
+        self.scales = _tiled(scale)
+        self.zeros = _tiled(zero) if self.bits == 4 else None
+        if self.zeros is not None and self.zeros.dtype != self.scales.dtype:
+            self.scales, self.zeros = self.scales.float(), self.zeros.float()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes resident."""
+        return self.codes.nbytes + self.scales.nbytes + (0 if self.zeros is None else self.zeros.nbytes)
+
+    def lookup(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return rows, fp32 [T, K], for ids [T]."""
+        tile, row = ids // ROWS, ids % ROWS
+        if self.bits == 4:
+            low_high = self.codes[tile, :, :, row]  # [T, groups, 4 columns, column of the pair]
+            codes = torch.stack((low_high & 15, low_high >> 4), dim=3)
+        else:
+            codes = self.codes[tile, :, :, :, row]
+        values = codes.reshape(len(ids), -1, GROUP).float() * self.scales[tile, :, row, None].float()
+        if self.zeros is not None:
+            values += self.zeros[tile, :, row, None].float()
+        return values.flatten(1)
+
+    def dense(self) -> torch.Tensor:
+        """Return the whole matrix, fp32 [N, K]: what the product is held to."""
+        return self.lookup(torch.arange(self.rows))
+
+
+def block_bytes(bits: int, rows: int, width: int, *, half: bool = True) -> int:
+    """Return the bytes a matrix takes in its blocks; scales (and, of 4 bits, zeros) in half or single precision."""
+    rows += -rows % ROWS
+    numbers = (2 if bits == 4 else 1) * rows * (width // GROUP)
+    return rows * width * bits // 8 + numbers * (2 if half else 4)
+
+
+def _tiled(values: torch.Tensor) -> torch.Tensor:
+    """Return [N, groups] as [tile, group, row], in half precision where that is exact, as it is for most files."""
+    tiled = values.view(-1, ROWS, values.shape[1]).transpose(1, 2).contiguous()
+    half = tiled.half()
+    return half if torch.equal(half.float(), tiled) else tiled
