@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from tinychat.models.policy import Policy
 from tinychat.models.probe import Probe
 
 KERNELS: Final[tuple[Kernels, ...]] = (plain, fused)
-NO_ABILITIES: Final = Abilities(fp32=False, bf16=False, int4=False)
+NO_ABILITIES: Final = Abilities(**{ability.name: False for ability in fields(Abilities)})
 
 
 @dataclass(frozen=True)
