@@ -131,7 +131,9 @@ class ScriptedEngine:
         """The reply is complete."""
         ids = tuple(range(len(text.split())))
         at = self.turn_id if turn_id is None else turn_id
-        finished = TurnFinished(at, reason, ids, text, "", 350, 312, len(ids), 0.02, len(ids) / 212, 0.041, 77, "numba")
+        new = changes.get("new_tokens", len(ids))
+        seconds = (new - 1) / 212 if new > 1 else 0.0
+        finished = TurnFinished(at, reason, ids, text, "", 350, 312, new, 0.02, seconds, 0.041, 77, "numba")
         self.emit(replace(finished, **changes))
 
     def fail(self, summary: str, remedy: str, **where: Any) -> None:

@@ -30,15 +30,16 @@ def activity(chat: Conversation, progress: Progress, queued: bool) -> Activity:
         progress: The latest progress of this phase, None before the first.
         queued: Whether a draft waits to be sent as soon as that is possible.
     """
-    then = "your message is sent when it is ready, Esc takes it back" if queued else ""
+    waits = "your message waits" if queued else ""
     match chat.phase, progress:
         case Phase.LOADING, DownloadProgress(file=file, done=done, total=total):
-            known = f"{figures.memory(done)} of {figures.memory(total)}" if total else figures.memory(done)
-            return Activity(f"downloading {file}", done / total if total else None, then or known)
+            size = f"{figures.memory(done)} of {figures.memory(total)}" if total else figures.memory(done)
+            fraction = done / total if total else None
+            return Activity(f"downloading {file}", fraction, f"{size} · {waits}" if waits else size)
         case Phase.LOADING, ModelLoading(stage=stage, fraction=fraction):
-            return Activity(stage, fraction, then)
+            return Activity(stage, fraction, waits)
         case Phase.LOADING, _:
-            return Activity(f"loading {chat.name}", None, then)
+            return Activity(f"loading {chat.name}", None, waits)
         case Phase.PREFILL, PrefillProgress(done=done, total=total, reused=reused):
             kept = f", {figures.count(reused)} reused" if reused else ""
             detail = f"{figures.count(done)} of {figures.count(total)} tokens{kept}"
@@ -46,9 +47,9 @@ def activity(chat: Conversation, progress: Progress, queued: bool) -> Activity:
         case Phase.PREFILL, _:
             return Activity("prefill")
         case Phase.DECODE, _:
-            return Activity(f"answering · {figures.count(chat.speed.total)} tokens")
+            return Activity(f"answering · {figures.tokens(chat.speed.total)}")
         case Phase.STOPPING, _:
-            return Activity("stopping", None, then)
+            return Activity("stopping", None, waits)
         case Phase.NO_MODEL, _:
             return Activity("no model · Ctrl+L loads it again")
         case _:

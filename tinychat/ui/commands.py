@@ -19,15 +19,17 @@ _NAMES: Final = {
 
 def key_name(key: str) -> str:
     """Return a key as keyboards have it: "ctrl+j" -> "Ctrl+J", "escape" -> "Esc"."""
+    if len(key) == 1:
+        return key
     return "+".join(_NAMES.get(part) or (part.upper() if len(part) <= 3 else part) for part in key.split("+"))
 
 
 def palette_commands(screen: Screen[object]) -> Iterable[SystemCommand]:
-    """Return a command for every binding of `screen` that has a tooltip and applies now."""
+    """Return a command for every binding of `screen` that is shown and applies now."""
     seen: set[str] = set()
     for binding in Binding.make_bindings(screen.BINDINGS):
         action = binding.action
-        if not binding.tooltip or action in seen or screen.check_action(action.partition("(")[0], ()) is not True:
+        if not binding.show or action in seen or screen.check_action(action.partition("(")[0], ()) is not True:
             continue
         seen.add(action)
         title = f"{binding.description[:1].upper()}{binding.description[1:]} ({key_name(binding.key)})"

@@ -119,7 +119,9 @@ class Conversation:
         return self._generate(self.tree.regenerate())
 
     def stop(self) -> bool:
-        """Stop the reply or the load that is under way; return whether there was one."""
+        """Stop the reply or the load that is under way; return whether there was one that had not been stopped yet."""
+        if self.phase is Phase.STOPPING:
+            return False
         if self.live is not None:
             self._send(Cancel(turn_id=self.live))
         elif self.phase is Phase.LOADING:

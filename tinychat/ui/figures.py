@@ -8,6 +8,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def tokens(number: int) -> str:
+    """1 -> "1 token", 8192 -> "8,192 tokens"."""
+    return f"{count(number)} token{'' if number == 1 else 's'}"
+
+
 def parameters(number: int) -> str:
     """134515008 -> "135 M"."""
     return _scaled(number, 1000, ("", " K", " M", " B", " T"))

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from pygments.token import Comment, Error, Keyword, Name, Number, Operator, String, _TokenType
+from rich import box
 from rich import markdown as rich_markdown
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 from rich.syntax import Syntax, SyntaxTheme
+from rich.table import Table
 from rich.theme import Theme
 
 from tinychat.ui.foreign_text import pictured
@@ -64,6 +66,16 @@ def _theme(style_of: StyleOf) -> Theme:
         "markdown.table.header": style_of("strong"),
     }
     return Theme(styles)
+
+
+class _Table(rich_markdown.TableElement):
+    """A table without blank lines above and below."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            assert isinstance(table, Table)
+            table.box, table.show_edge = box.SIMPLE_HEAD, False
+            yield table
 
 
 class _Heading(rich_markdown.Heading):
@@ -127,6 +139,7 @@ class _Markdown(rich_markdown.Markdown):
     elements = {
         **rich_markdown.Markdown.elements,
         "heading_open": _Heading,
+        "table_open": _Table,
         "fence": _CodeBlock,
         "code_block": _CodeBlock,
     }

@@ -32,10 +32,10 @@ def remarks(finished: TurnFinished, turn: Turn | None, version: int, context: in
     lines: list[Remark] = []
     match finished.reason:
         case "context":
-            full = f"The context of {figures.count(context)} tokens is full. Ctrl+N begins a new chat."
+            full = f"The context of {figures.tokens(context)} is full. Ctrl+N begins a new chat."
             lines.append(Remark(full, "warning"))
         case "length":
-            lines.append(Remark(f"Stopped at the limit of {figures.count(finished.new_tokens)} tokens."))
+            lines.append(Remark(f"Stopped at the limit of {figures.tokens(finished.new_tokens)}."))
         case "cancelled":
             lines.append(Remark("Stopped by you."))
         case "failed":
@@ -47,15 +47,15 @@ def remarks(finished: TurnFinished, turn: Turn | None, version: int, context: in
     return lines
 
 
-def failure(failed: EngineFailed) -> Remark:
+def failure(failed: EngineFailed) -> list[Remark]:
     """Say what went wrong and what to do."""
-    return Remark(f"{failed.summary} {failed.remedy}".strip(), "error")
+    return [Remark(failed.summary, "error"), *([Remark(failed.remedy)] if failed.remedy else [])]
 
 
 def _cost(finished: TurnFinished, version: int) -> str:
     """Return the figures of a reply, those that tell nothing left out."""
     figure = figures.count
-    parts = [f"{figure(finished.new_tokens)} tokens"]
+    parts = [figures.tokens(finished.new_tokens)]
     if finished.decode_rate:
         parts.append(figures.rate(finished.decode_rate))
     parts.append(f"first token {figures.duration(finished.first_token_seconds)}")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from textual import events, on, work
+from textual import events, getters, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container, Horizontal
@@ -39,6 +39,7 @@ from tinychat.ui.activity import Progress, activity
 from tinychat.ui.bridge import IDLE, WAITING, Bridge, TokenRun, Update, tick
 from tinychat.ui.conversation import Conversation, Phase
 from tinychat.ui.draft_tokenizer import DraftTokenizer
+from tinychat.ui.foreign_text import inert
 from tinychat.ui.remarks import Remark, failure, remarks
 from tinychat.ui.screens.help import HelpScreen
 from tinychat.ui.screens.system_prompt import SystemPromptScreen
@@ -91,6 +92,15 @@ class ChatScreen(Screen[None]):
         Binding("ctrl+c", "interrupt", "stop or clear", show=False, tooltip="Copy, stop or clear", id="chat.interrupt"),
     ]
 
+    title_bar = getters.query_one(TitleBar)
+    transcript = getters.query_one(Transcript)
+    new_text = getters.query_one(NewText)
+    sampler_panel = getters.query_one(SamplerPanel)
+    cache_gauge = getters.query_one(CacheGauge)
+    memory_gauge = getters.query_one(MemoryGauge)
+    inspector = getters.query_one(TokenInspector)
+    status = getters.query_one(StatusLine)
+
     def __init__(self, bridge: Bridge, chat: Conversation, first_prompt: str = "") -> None:
         """Prepare the screen; loading begins after its first paint."""
         super().__init__()
@@ -122,6 +132,7 @@ class ChatScreen(Screen[None]):
     def on_mount(self) -> None:
         """Take the keyboard, paint, and only then load: importing torch stalls the loop once."""
         self.editor.focus()
+        self.editor.placeholder = inert("Say how it begins" if self.chat.raw else "Say something")
         if self._first_prompt:
             self.editor.put(self._first_prompt)
             self._queued = True
@@ -138,11 +149,6 @@ class ChatScreen(Screen[None]):
         """Where the draft is."""
         return self.query_one(Prompt).editor
 
-    @property
-    def transcript(self) -> Transcript:
-        """The conversation."""
-        return self.query_one(Transcript)
-
     # Events
 
     @work
@@ -157,6 +163,8 @@ class ChatScreen(Screen[None]):
                 case _:
                     pause = IDLE
             await asyncio.sleep(pause)
+            if not self.app.is_running:
+                return  # widgets go before workers do
             self.take(self._bridge.drain())
 
     def take(self, updates: Iterable[Update]) -> None:
@@ -190,10 +198,10 @@ class ChatScreen(Screen[None]):
             case Tokenized():
                 pieces = self._drafts.answer(update)
                 if pieces is not None:
-                    self.query_one(TokenInspector).show(pieces if self.editor.draft else ())
+                    self.inspector.show(pieces if self.editor.draft else ())
             case TokenizerReady():
                 self._drafts.begin()
-                self.query_one(TokenInspector).show(())
+                self.inspector.show(())
             case ModelReady():
                 self._show_model(update)
             case TurnFinished():
@@ -201,7 +209,7 @@ class ChatScreen(Screen[None]):
             case EngineFailed():
                 self._fail(update)
             case Notice(text=text, turn_id=turn_id):
-                self._remark(turn_id, Remark(text, "warning"), "notice")
+                self._remark(turn_id, [Remark(text, "warning")], "notice")
 
     def _phase_changed(self) -> None:
         """Something else goes on now: other progress, other keys, and perhaps a draft that waited for it."""
@@ -218,12 +226,12 @@ class ChatScreen(Screen[None]):
     def _show_model(self, ready: ModelReady) -> None:
         """Show what was loaded and what its sampler starts with."""
         info = ready.info
-        self.query_one(TitleBar).show_model(info)
-        self.query_one(SamplerPanel).start(ready.sampler, dict(ready.sources))
-        self.query_one(TokenInspector).set_context(info.context)
+        self.title_bar.show_model(info)
+        self.sampler_panel.start(ready.sampler, dict(ready.sources))
+        self.inspector.set_context(info.context)
         if not self._drafts.ready:
             self._drafts.begin()
-            self.query_one(TokenInspector).show(())
+            self.inspector.show(())
         count = figures.count
         lines = [self.chat.card_summary] if self.chat.card_summary else []
         context = f"Context {count(info.context)} of the model's {count(info.model_context)} tokens."
@@ -236,8 +244,8 @@ class ChatScreen(Screen[None]):
 
     def _finish(self, finished: TurnFinished) -> None:
         """Show the final truth of a reply, and the engine's own figures."""
-        self.query_one(TitleBar).show_speed(finished.decode_rate, finished.first_token_seconds, final=True)
-        self.query_one(SamplerPanel).show_seed(finished.seed)
+        self.title_bar.show_speed(finished.decode_rate, finished.first_token_seconds, final=True)
+        self.sampler_panel.show_seed(finished.seed)
         self._figures_at = 0.0
         if view := self._views.get(finished.turn_id):
             turn = self.chat.tree[finished.turn_id]
@@ -252,34 +260,36 @@ class ChatScreen(Screen[None]):
         view = self._views.get(failed.turn_id) if failed.turn_id is not None else None
         if view is not None and view.live:
             view.finish(self.chat.tree[view.turn.turn_id], [])
-        tone = Remark("Loading was stopped. Ctrl+L loads the model again.") if failed.cancelled else failure(failed)
-        self._remark(failed.turn_id, tone, "error")
-
-    def _remark(self, turn_id: int | None, remark: Remark, label: str) -> None:
-        """Put a sentence below its turn, or into the transcript where it belongs to none."""
-        if turn_id is not None and (view := self._views.get(turn_id)):
-            view.remark(remark)
+        if failed.cancelled:
+            self._remark(None, [Remark("Loading was stopped. Ctrl+L loads the model again.")], "stopped")
         else:
-            self.transcript.add(Note(label, [remark]))
+            self._remark(failed.turn_id, failure(failed), "error")
+
+    def _remark(self, turn_id: int | None, told: list[Remark], label: str) -> None:
+        """Put sentences below their turn, or into the transcript where they belong to none."""
+        if turn_id is not None and (view := self._views.get(turn_id)):
+            view.remark(*told)
+        else:
+            self.transcript.add(Note(label, told))
 
     def _show_figures(self) -> None:
         """Draw what changes all the time, now and then."""
         speed = self.chat.speed
         if self.chat.phase is Phase.DECODE:
-            self.query_one(TitleBar).show_speed(speed.rate, speed.first_token_seconds, final=False)
+            self.title_bar.show_speed(speed.rate, speed.first_token_seconds, final=False)
             self._show_activity()
         if self._cache is not None:
-            self.query_one(CacheGauge).show(self._cache)
+            self.cache_gauge.show(self._cache)
             self._cache = None
         if self._memory is not None:
-            self.query_one(MemoryGauge).show(self._memory)
+            self.memory_gauge.show(self._memory)
             self._memory = None
 
     def _show_activity(self) -> None:
-        self.query_one(StatusLine).show(activity(self.chat, self._progress, self._queued))
+        self.status.show(activity(self.chat, self._progress, self._queued))
 
     def _mark_new_text(self) -> None:
-        self.query_one(NewText).display = not self.transcript.is_vertical_scroll_end
+        self.new_text.display = not self.transcript.is_vertical_scroll_end
 
     # The prompt
 
@@ -297,6 +307,7 @@ class ChatScreen(Screen[None]):
                 self._hint("No model is loaded. Ctrl+L tries again; your text is kept.")
             case _:
                 self._queued = True
+                self._hint("Your message is sent when the model is ready; Esc takes it back.")
                 self.refresh_bindings()
                 self._show_activity()
 
@@ -328,8 +339,7 @@ class ChatScreen(Screen[None]):
     def _edited(self, event: Prompt.Edited) -> None:
         """Have the draft cut into pieces, a moment after the last key; the longer it is, the later."""
         editor = self.editor
-        inspector = self.query_one(TokenInspector)
-        inspector.move_cursor(editor.cursor_byte)
+        self.inspector.move_cursor(editor.cursor_byte)
         if not event.draft_changed:
             return
         if self._asking is not None:
@@ -338,7 +348,7 @@ class ChatScreen(Screen[None]):
         if draft:
             self._asking = self.set_timer(0.04 + len(draft) / 500_000, lambda: self._drafts.ask(draft))
         else:
-            inspector.show((), ready=self._drafts.ready)
+            self.inspector.show((), ready=self._drafts.ready)
 
     # Other widgets
 
@@ -353,18 +363,18 @@ class ChatScreen(Screen[None]):
     @on(Transcript.Scrolled)
     def _scrolled(self, event: Transcript.Scrolled) -> None:
         if event.at_end:
-            self.query_one(NewText).display = False
+            self.new_text.display = False
 
     @on(NewText.Clicked)
     def action_follow(self) -> None:
         """Go to the end and follow it."""
         self.transcript.follow()
-        self.query_one(NewText).display = False
+        self.new_text.display = False
 
     def on_resize(self, event: events.Resize) -> None:
         """Give the inspector the rows the screen has for it."""
         height = event.size.height
-        self.query_one(TokenInspector).set_rows(2 if height >= 36 else 1 if height >= 16 else 0)
+        self.inspector.set_rows(2 if height >= 36 else 1 if height >= 16 else 0)
 
     def on_key(self, event: events.Key) -> None:
         """Let a person type wherever the focus is: letters that nobody else wants go to the prompt."""
@@ -433,7 +443,7 @@ class ChatScreen(Screen[None]):
         self.remove_class("-panel-closed")
         if self.has_class("-narrow"):
             self.add_class("-panel-open")
-        self.call_after_refresh(self.query(Setting).first().focus)
+        self.call_after_refresh(self.query(Setting).first().focus, scroll_visible=False)
 
     async def action_start_anew(self) -> None:
         """Begin an empty conversation."""
@@ -500,7 +510,7 @@ class ChatScreen(Screen[None]):
         return [node for node in nodes if isinstance(node, Widget)]
 
     def _hint(self, text: str) -> None:
-        self.query_one(StatusLine).hint(text)
+        self.status.hint(text)
 
     def _show_system_prompt(self) -> None:
         if system := self.chat.tree.system:

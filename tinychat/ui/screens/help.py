@@ -18,7 +18,7 @@ from tinychat.ui import figures
 from tinychat.ui.commands import key_name
 from tinychat.ui.foreign_text import inert
 
-_KEY_CELLS = 18
+_KEY_CELLS = 20
 
 
 class HelpScreen(ModalScreen[None]):

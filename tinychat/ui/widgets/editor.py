@@ -30,7 +30,11 @@ class Editor(TextArea):
         color: $foreground;
         scrollbar-size-vertical: 1;
         &:focus { border: none; }
-        & .text-area--cursor { color: $foreground; background: $background; text-style: reverse; }
+        &:dark .text-area--cursor, &:light .text-area--cursor, &:ansi .text-area--cursor {
+            color: $foreground;
+            background: $background;
+            text-style: reverse;
+        }
         & .text-area--cursor-line { background: transparent; }
         & .text-area--placeholder { color: $quiet; }
     }

@@ -21,7 +21,7 @@ def used_bar(width: int, reused: int, used: int, whole: int) -> Line:
     """
     eighths = 8 * width
     end = max(1, min(eighths, round(used / whole * eighths))) if used and whole else 0
-    kept = min(end, round(reused / whole * eighths)) if whole else 0
+    kept = round(end * min(reused / used, 1.0)) if used else 0
     old = kept // 8
     full = end // 8
     tip = _EIGHTHS[end % 8] if end % 8 else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
@@ -26,12 +26,24 @@ Pasting never sends; a long paste is folded into one `▤`, is sent whole, and b
 """
 
     BINDINGS = [
-        Binding("enter", "send", "send", tooltip="Send the message", id="prompt.send", priority=True),
-        Binding("ctrl+j,shift+enter", "newline", "newline", tooltip="New line", id="prompt.newline", priority=True),
+        Binding("enter", "send", "send", tooltip="Send the message", id="prompt.send"),
+        Binding("ctrl+j,shift+enter", "newline", "newline", tooltip="New line", id="prompt.newline"),
         Binding("ctrl+c", "screen.interrupt", "stop or clear", show=False),
         Binding("pageup", "screen.scroll_transcript(-1)", "scroll up", show=False),
         Binding("pagedown", "screen.scroll_transcript(1)", "scroll down", show=False),
     ]
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Take the keys of sending and of newlines in the order they were typed.
+
+        As bindings they would be run by the app, out of order with letters still on their way to this widget: what is
+        typed in one burst would be sent without its end, or not at all.
+        """
+        actions = {"enter": self.action_send, "ctrl+j": self.action_newline, "shift+enter": self.action_newline}
+        if action := actions.get(event.key):
+            event.stop()
+            event.prevent_default()
+            action()
 
     def action_send(self) -> None:
         """Ask for the draft to be sent; what becomes of it is not decided here."""

@@ -142,8 +142,9 @@ class Setting(LineWidget, can_focus=True):
         if self.entry is not None:
             shown = f"{self.entry[1 - width :]}▏"
             return ((" " * (width - len(shown)), ""), (shown, "setting--entry"))
-        style = "setting--moved" if self.moved else "setting--value"
-        return ((("—" if self.disabled else self.describe()).rjust(width), style),)
+        if self.disabled:
+            return (("—".rjust(width), "setting--value"),)
+        return ((self.describe().rjust(width), "setting--moved" if self.moved else "setting--value"),)
 
     def on_focus(self) -> None:
         self.update_lines()

@@ -134,6 +134,8 @@ class Slider(Setting):
 
     def _bar(self, width: int) -> Line:
         """Return the bar, filled up to the knob from where the setting is off if that is inside, else from the left."""
+        if self.disabled:
+            return (("─" * width, "setting--rest"),)
         value = self.value or 0.0
         last = width - 1
         knob = round(min(max(self._position(value) / self._last, 0.0), 1.0) * last)

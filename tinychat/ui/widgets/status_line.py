@@ -10,6 +10,8 @@ from tinychat.ui.activity import Activity
 from tinychat.ui.widgets.line_widget import Line, LineWidget, Span, cells, cut, spread
 
 _HINT_SECONDS = 6.0
+_LEAST_LABEL = 16
+"""Cells: with less left for it, the label matters more than the detail."""
 
 
 class StatusLine(LineWidget):
@@ -65,19 +67,17 @@ class StatusLine(LineWidget):
         return [spread(left, hint or (("─", "status--rule"),), width, ("─", "status--rule"))]
 
     def _drawn(self, space: int) -> Line:
-        """Return the activity in at most `space` cells: label, bar, detail; the bar is the first to go."""
+        """Return label, bar and detail in at most `space` cells; the label is cut first, then the detail left out."""
         doing = self._activity
         start: Line = (("─", "status--rule"),)
         if not doing.label or space < 8:
             return start
-        label: Span = (f" {cut(doing.label, space - 4)} ", "status--text")
-        detail: Line = ((f" {doing.detail} ", "status--text"),) if doing.detail else ()
         bar: Line = ()
         if doing.fraction is not None:
             size = min(24, space // 4)
             done = round(min(max(doing.fraction, 0.0), 1.0) * size)
             bar = (("━" * done, "status--done"), ("─" * (size - done), "status--open"))
-        for parts in ((*start, label, *bar, *detail), (*start, label, *detail), (*start, label)):
-            if cells(parts) <= space:
-                return parts
-        return start
+        detail: Line = ((f" {cut(doing.detail, space // 2)} ", "status--text"),) if doing.detail else ()
+        rest = (*bar, *detail) if space - cells((*bar, *detail)) >= _LEAST_LABEL else bar
+        label: Span = (f" {cut(doing.label, space - cells(rest) - 3)} ", "status--text")
+        return (*start, label, *rest)

@@ -11,7 +11,7 @@ from tinychat.ui.pieces import Chip, chip_start, chips, decoded, lost_bytes, pie
 from tinychat.ui.widgets.line_widget import Line, LineWidget, Span, cells, cut, spread
 
 _BLOCK = 128
-"""Chips are laid out from a multiple of so many pieces on, so that they don't flow anew at each step of the cursor."""
+"""Pieces: chips are looked at from a multiple of this on, the one before the cursor's."""
 
 
 class TokenInspector(LineWidget):
@@ -95,7 +95,7 @@ this vocabulary: the model will not see them.
                 style = "inspector--warning" if tokens > self._limit else "inspector--text"
                 left.append((f" · {figures.share(tokens, self._limit)} of {figures.count(self._limit)}", style))
         else:
-            left.append(("when the tokenizer is loaded", "inspector--text"))
+            left.append(("· no tokenizer loaded yet", "inspector--text"))
         if lost := lost_bytes(self._pieces):
             noun = "byte has" if lost == 1 else "bytes have"
             warning = f" {lost} {noun} no token: the model won't see {'it' if lost == 1 else 'them'} "
@@ -105,28 +105,46 @@ this vocabulary: the model will not see them.
         return spread((*left, (" ", "")), right, width, ("─", "inspector--rule"))
 
     def _chip_rows(self, width: int) -> list[Line]:
-        """Return the rows of chips around the cursor."""
-        pieces = self._pieces
-        cursor = piece_at(pieces, self._offset)
-        start = chip_start(pieces, min(max(0, cursor // _BLOCK - 1) * _BLOCK, max(0, len(pieces) - 1)))
-        rows: list[list[Span]] = [[]]
-        used, cursor_row, index = 0, 0, start
-        for number, chip in enumerate(islice(chips(pieces, start), 4 * _BLOCK)):
-            here = index <= cursor < index + len(chip.pieces)
-            drawn = _drawn(chip, odd=number % 2 == 1, here=here, width=width)
-            if used + cells(drawn) > width and rows[-1]:
-                if len(rows) - cursor_row >= self._rows and index > cursor:
+        """Return the rows of chips: all of the draft where it fits, else those around the cursor."""
+        drawn, cursor, more = self._around_cursor(width)
+        space = self._rows * width - 2
+        start = 0
+        if sum(map(cells, drawn[: cursor + 1])) > space:
+            # A quarter of a row stays free for what comes after the cursor.
+            start, used = cursor, 0
+            while start > 0 and used + cells(drawn[start]) <= space - width // 4:
+                used += cells(drawn[start])
+                start -= 1
+        rows: list[Line] = [()]
+        for index, chip in enumerate(drawn[start:], start):
+            if cells((*rows[-1], *chip)) > width - (index == start and start > 0) and rows[-1]:
+                if len(rows) == self._rows:
+                    more = True
                     break
-                rows.append([])
-                used = 0
-            rows[-1] += drawn
-            used += cells(drawn)
-            if here:
-                cursor_row = len(rows) - 1
+                rows.append(())
+            rows[-1] += chip
+        if start > 0:
+            rows[0] = (("…", "inspector--text"), *rows[0])
+        if more and cells(rows[-1]) < width:
+            rows[-1] = (*rows[-1], ("…", "inspector--text"))
+        return rows + [()] * (self._rows - len(rows))
+
+    def _around_cursor(self, width: int) -> tuple[list[Line], int, bool]:
+        """Return the chips near the cursor as they are drawn, which of them it stands in, and whether more follow.
+
+        They begin at a fixed place of the draft, so that a chip keeps its colour while the cursor moves.
+        """
+        pieces = self._pieces
+        at = piece_at(pieces, self._offset)
+        index = chip_start(pieces, min(max(0, at // _BLOCK - 1) * _BLOCK, max(0, len(pieces) - 1)))
+        drawn: list[Line] = []
+        cursor = 0
+        for number, chip in enumerate(islice(chips(pieces, index), 3 * _BLOCK)):
+            here = index <= at < index + len(chip.pieces)
+            cursor = number if here else cursor
+            drawn.append(_drawn(chip, odd=number % 2 == 1, here=here, width=width))
             index += len(chip.pieces)
-        first = max(0, min(cursor_row, len(rows) - self._rows))
-        shown = [tuple(row) for row in rows[first : first + self._rows]]
-        return shown + [()] * (self._rows - len(shown))
+        return drawn, cursor, index < len(pieces)
 
     def _at_cursor(self, width: int) -> Line:
         """Return id, bytes and text of the piece at the cursor."""

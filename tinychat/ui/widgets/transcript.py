@@ -105,11 +105,10 @@ class Transcript(VerticalScroll, StripWidget):
 
     def choose_next(self, steps: int) -> None:
         """Choose the reply so many steps further down."""
-        replies = self._replies()
-        if not replies:
-            return
-        at = replies.index(self._chosen) + steps if self._chosen in replies else len(replies) - 1
-        self.choose(replies[min(max(at, 0), len(replies) - 1)])
+        if (chosen := self.chosen) is not None:
+            replies = self._replies()
+            at = replies.index(chosen) + steps
+            self.choose(replies[min(max(at, 0), len(replies) - 1)])
 
     def _replies(self) -> list[TurnView]:
         return [view for view in self.query(TurnView) if view.turn.role == "assistant"]

@@ -111,12 +111,12 @@ class TurnView(TextBlock):
         self.turn = turn
         self.live = False
         self._text, self._thinking = [turn.text], [turn.thinking]
-        self._remarks = remarks
+        self._remarks += remarks
         self.rebuild()
 
-    def remark(self, remark: Remark) -> None:
-        """Add a sentence below the turn."""
-        self._remarks.append(remark)
+    def remark(self, *remarks: Remark) -> None:
+        """Add sentences below the turn."""
+        self._remarks += remarks
         self.rebuild()
 
     def toggle_markdown(self) -> None:
@@ -181,5 +181,10 @@ class TurnView(TextBlock):
             return self.plain(text, max(1, width - 1) if self.live else width)
         from tinychat.ui.markdown import markdown_lines  # 100 ms, and not before the first reply
 
-        rendered = markdown_lines(text, width, lambda name: self.style_of("" if name == "text" else f"turn--{name}"))
-        return Section(rendered=rendered)
+        try:
+            lines = markdown_lines(text, width, lambda name: self.style_of("" if name == "text" else f"turn--{name}"))
+        except Exception:  # a reply can be anything, and no renderer's flaw may cost the conversation
+            self.markdown = False
+            self._remarks.append(Remark("Shown raw: this Markdown could not be laid out.", "warning"))
+            return self.plain(text, width)
+        return Section(rendered=lines)
