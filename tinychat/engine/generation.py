@@ -73,7 +73,8 @@ def generate(
     for index in range(context.capacity - len(prompt)):
         if not bool(torch.isfinite(logits.sum())):
             raise _not_finite(context)
-        choice = choose(logits, settings, history, generator, detail, forced[index] if index < len(forced) else None)
+        given = forced[index] if index < len(forced) else None
+        choice = choose(logits, settings, history, generator, detail, given, context.model.kernels)
         settings = (yield choice) or settings
         history.add(choice.token_id)
         if index < context.capacity - len(prompt) - 1:

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 import torch
 
 from tinychat.errors import TinychatError
+from tinychat.kernels import Kernels, plain
 from tinychat.protocol import Detail, SamplerSettings
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are 0: the division would overflow before it mattered."""
 ALTERNATIVES = 8
-_STEPS = (256, 1024)
+_STEPS = (64, 256, 1024)
 """How many of the best tokens are ranked at first, and next; then all."""
 
 
@@ -65,6 +66,7 @@ def choose(
     generator: torch.Generator,
     detail: Detail,
     forced: int | None = None,
+    kernels: Kernels = plain,
 ) -> Choice:
     """Choose the next token.
 
@@ -75,6 +77,7 @@ def choose(
         generator: Gives exactly one draw a token, greedy or not, so that a slider never shifts later draws.
         detail: What to report beside the id.
         forced: The id to take, whatever the chain would say.
+        kernels: Rank and count.
     """
     draw = float(torch.rand(1, generator=generator, dtype=torch.float64))
     if forced is not None:
@@ -84,8 +87,8 @@ def choose(
         if settings.temperature < GREEDY_BELOW:
             token_id = int(adjusted.argmax())
         else:
-            token_id = _draw(adjusted, settings, draw)
-    return _report(logits, token_id, detail)
+            token_id = _draw(adjusted, settings, draw, kernels)
+    return _report(logits, token_id, detail, kernels)
 
 
 def penalize(logits: torch.Tensor, settings: SamplerSettings, history: History) -> torch.Tensor:
@@ -113,25 +116,28 @@ def penalize(logits: torch.Tensor, settings: SamplerSettings, history: History) 
     return logits
 
 
-def survivors(logits: torch.Tensor, settings: SamplerSettings) -> tuple[torch.Tensor, torch.Tensor]:
+def survivors(
+    logits: torch.Tensor, settings: SamplerSettings, kernels: Kernels = plain
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the tokens the filters leave, best first, and their probabilities.
 
     Args:
         logits: fp32 [V], after the penalties.
         settings: Temperature above 0, top-k, top-p, min-p and the order.
+        kernels: Rank.
 
     Returns:
         ids, int64 [n], and probabilities, fp64 [n], that sum to 1; n is at least 1.
     """
-    ranking = _Ranking(logits)
+    ranking = _Ranking(logits, kernels)
     kept = _kept(ranking, settings)
     values, ids = ranking.best(kept)
     return ids, torch.softmax(values.double() / settings.temperature, dim=0)
 
 
-def _draw(logits: torch.Tensor, settings: SamplerSettings, draw: float) -> int:
+def _draw(logits: torch.Tensor, settings: SamplerSettings, draw: float, kernels: Kernels) -> int:
     """Return the token at `draw` (0 to 1) of the cumulated probabilities, best first."""
-    ranking = _Ranking(logits)
+    ranking = _Ranking(logits, kernels)
     kept = _kept(ranking, settings)
     if kept < len(logits):
         values, ids = ranking.best(kept)
@@ -192,8 +198,9 @@ def _min_p(ranking: _Ranking, p: float, temperature: float) -> int:
 class _Ranking:
     """The best tokens, by logit and then by id, ranked as far as anyone asked."""
 
-    def __init__(self, logits: torch.Tensor) -> None:
+    def __init__(self, logits: torch.Tensor, kernels: Kernels) -> None:
         self.logits = logits
+        self._kernels = kernels
         self.size = len(logits)
         self._values = logits[:0]
         self._ids = torch.empty(0, dtype=torch.long)
@@ -203,30 +210,17 @@ class _Ranking:
         count = min(count, self.size)
         if count > len(self._ids):
             reach = next((step for step in _STEPS if step >= count and step < self.size), self.size)
-            self._values, self._ids = self._rank(reach)
+            self._values, self._ids = self._kernels.best(self.logits, reach)
         return self._values[:count], self._ids[:count]
 
-    def _rank(self, reach: int) -> tuple[torch.Tensor, torch.Tensor]:
-        if reach == self.size:
-            return torch.sort(self.logits, descending=True, stable=True)
-        last = torch.topk(self.logits, reach).values[-1]
-        # topk breaks ties as it likes; the ids in order, then a stable sort, break them by id.
-        ids = (self.logits >= last).nonzero().flatten()
-        order = torch.sort(self.logits[ids], descending=True, stable=True)
-        return order.values[:reach], ids[order.indices[:reach]]
 
-
-def _report(logits: torch.Tensor, token_id: int, detail: Detail) -> Choice:
+def _report(logits: torch.Tensor, token_id: int, detail: Detail, kernels: Kernels) -> Choice:
     if detail == "none":
         return Choice(token_id)
-    mass = torch.logsumexp(logits, dim=0)
-    logprobs = logits - mass
-    own = logits[token_id]
-    rank = int((logits > own).sum()) + 1
-    # p log p is 0 at p = 0, where the logit of a banned token would make it NaN.
-    entropy = -float((logprobs.exp() * logprobs.clamp(min=-1e4)).sum())
+    logprob, rank, entropy = kernels.statistics(logits, token_id)
     alternatives: tuple[tuple[int, float], ...] = ()
     if detail == "full":
-        best = torch.topk(logprobs, min(ALTERNATIVES, len(logits)))
-        alternatives = tuple(zip(best.indices.tolist(), best.values.exp().tolist(), strict=True))
-    return Choice(token_id, float(own - mass), rank, max(entropy, 0.0), alternatives)
+        values, ids = kernels.best(logits, min(ALTERNATIVES, len(logits)))
+        mass = float(logits[token_id]) - logprob
+        alternatives = tuple((i, math.exp(value - mass)) for i, value in zip(ids.tolist(), values.tolist(), strict=True))
+    return Choice(token_id, logprob, rank, entropy, alternatives)

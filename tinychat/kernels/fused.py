@@ -24,6 +24,10 @@ _BLOCK: Final = 32
 _PART: Final = 128
 """Positions from which a head's attention is cut into parts for several cores."""
 _MOST_PARTS: Final = 8
+_STRETCH: Final = 32
+"""Logits of which only the largest is looked at first."""
+_MOST_RANKED: Final = 256
+"""Tokens up to which ranking by stretches is faster than torch's."""
 
 
 def set_threads(threads: int) -> None:
@@ -104,6 +108,21 @@ def rope_append_attend(
         _address(out), width, _LIKE[qkv.dtype], _LIKE[keys.dtype],
     )  # fmt: skip
     return out
+
+
+def best(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """See `plain.best`."""
+    if not count <= _MOST_RANKED <= len(logits) // _STRETCH:
+        return plain.best(logits, count)
+    values, ids = torch.empty(count), torch.empty(count, dtype=torch.long)
+    _best(_address(logits), len(logits), count, _address(values), _address(ids))
+    return values, ids
+
+
+def statistics(logits: torch.Tensor, token_id: int) -> tuple[float, int, float]:
+    """See `plain.statistics`."""
+    logprob, rank, entropy = _statistics(_address(logits), len(logits), token_id)
+    return float(logprob), int(rank), float(entropy)
 
 
 def _address(tensor: torch.Tensor) -> int:
@@ -290,3 +309,63 @@ def _attention(
                     x += mix[head, part, g, i] * best[head, part, g]
                 result[start + i] = narrow(x / total, like)
 
+
+
+@njit(**COMPILED)
+def _best(logits: int, size: int, count: int, values: int, ids: int) -> None:
+    """Rank the best `count` of the logits.
+
+    The count-th largest of the maxima of stretches can't be larger than the count-th largest logit, so that one more
+    pass finds few that are as large.
+    """
+    source = array(logits, size, np.float32(0))
+    stretches = size // _STRETCH  # what is left over at the end is looked at in the second pass alone
+    tops = np.empty(stretches, dtype=np.float32)
+    for s in range(stretches):
+        top = source[s * _STRETCH]
+        for i in range(s * _STRETCH, (s + 1) * _STRETCH):
+            top = source[i] if source[i] > top else top
+        tops[s] = top
+    least = np.sort(tops)[stretches - count]
+    found = np.empty(size, dtype=np.int64)
+    n = 0
+    for s in range(stretches + 1):
+        if s == stretches or tops[s] >= least:
+            for i in range(s * _STRETCH, min((s + 1) * _STRETCH, size)):
+                if source[i] >= least:
+                    found[n] = i
+                    n += 1
+    negative = np.empty(n, dtype=np.float32)
+    for k in range(n):
+        negative[k] = -source[found[k]]
+    order = np.argsort(negative, kind="mergesort")  # stable: of equal ones, the first first
+    result, where = array(values, count, np.float32(0)), array(ids, count, np.int64(0))
+    for k in range(count):
+        where[k] = found[order[k]]
+        result[k] = source[where[k]]
+
+
+@njit(**COMPILED)
+def _statistics(logits: int, size: int, token_id: int) -> tuple[float, int, float]:
+    source = array(logits, size, np.float32(0))
+    own = source[token_id]
+    top = source[0]
+    rank = 1
+    for i in range(size):
+        top = source[i] if source[i] > top else top
+        rank += source[i] > own
+    mass = np.float64(0)
+    moment = np.float64(0)  # of the logits, relative to the largest
+    for start in range(0, size, 1024):
+        part = np.float32(0)
+        weighted = np.float32(0)
+        for i in range(start, min(start + 1024, size)):
+            below = source[i] - top
+            weight = exp(below)
+            part += weight
+            # weight is 0, and so is the product, where a banned token's logit is minus infinity
+            weighted += weight * (below if below > np.float32(-1e4) else np.float32(-1e4))
+        mass += part
+        moment += weighted
+    log_mass = np.log(mass)
+    return own - top - log_mass, rank, max(log_mass - moment / mass, 0.0)

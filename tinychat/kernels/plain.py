@@ -134,3 +134,28 @@ def rope_append_attend(
     )
     mix = mix.view(kv_heads, group, tokens, size).permute(2, 0, 1, 3)
     return mix.reshape(tokens, heads * size).to(qkv.dtype)
+
+
+def best(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the `count` largest of fp32 [V], largest first, and their indices, int64; of equal ones, the first first."""
+    if count == len(logits):
+        return torch.sort(logits, descending=True, stable=True)
+    last = torch.topk(logits, count).values[-1]
+    # topk breaks ties as it likes; the ids in order, then a stable sort, break them by id.
+    ids = (logits >= last).nonzero().flatten()
+    order = torch.sort(logits[ids], descending=True, stable=True)
+    return order.values[:count], ids[order.indices[:count]]
+
+
+def statistics(logits: torch.Tensor, token_id: int) -> tuple[float, int, float]:
+    """Return, of the distribution that logits [V] stand for, a token's logprob and rank, and the entropy.
+
+    Logprob and entropy are in nats, the rank counts from 1.
+    """
+    mass = torch.logsumexp(logits, dim=0)
+    logprobs = logits - mass
+    own = logits[token_id]
+    rank = int((logits > own).sum()) + 1
+    # p log p is 0 at p = 0, where the logit of a banned token would make it NaN.
+    entropy = -float((logprobs.exp() * logprobs.clamp(min=-1e4)).sum())
+    return float(own - mass), rank, max(entropy, 0.0)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from tinychat.errors import CheckpointError
+from tinychat.kernels import Kernels
 from tinychat.models.embedding import Embedding
 from tinychat.models.linear import Linear
 from tinychat.models.policy import Part, Policy, StoredTensor
@@ -74,6 +75,7 @@ class Model(Protocol):
 
     FAMILY: ClassVar[str]
     config: Any
+    kernels: Kernels
     device: str
 
     def make_caches(self, capacity: int, dtype: torch.dtype) -> list[Any]:
