@@ -34,14 +34,21 @@ class History:
         """Start a reply after `prompt`; ids are below `vocabulary`."""
         self.in_reply = torch.zeros(vocabulary)
         """fp32 [V]: how often the reply holds each token."""
-        self.seen = torch.zeros(vocabulary, dtype=torch.bool)
-        """[V]: whether prompt or reply hold it."""
-        self.seen[torch.tensor(prompt, dtype=torch.long)] = True
+        self._seen = set(prompt)
+        self._ids = torch.empty(vocabulary, dtype=torch.long)
+        self._ids[: len(self._seen)] = torch.tensor(sorted(self._seen), dtype=torch.long)
+
+    @property
+    def seen(self) -> torch.Tensor:
+        """The tokens that prompt or reply hold, each once: int64 [n]."""
+        return self._ids[: len(self._seen)]
 
     def add(self, token_id: int) -> None:
         """Count a token of the reply."""
         self.in_reply[token_id] += 1
-        self.seen[token_id] = True
+        if token_id not in self._seen:
+            self._ids[len(self._seen)] = token_id
+            self._seen.add(token_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,7 @@ def choose(
     else:
         adjusted = penalize(logits, settings, history)
         if settings.temperature < GREEDY_BELOW:
-            token_id = int(adjusted.argmax())
+            token_id = int(kernels.best(adjusted, 1)[1])
         else:
             token_id = _draw(adjusted, settings, draw, kernels)
     return _report(logits, token_id, detail, kernels)
@@ -108,8 +115,9 @@ def penalize(logits: torch.Tensor, settings: SamplerSettings, history: History) 
         if math.isinf(float(logits.max())):
             raise TinychatError("The logit bias bans every token the model has.", "Leave it at least one.")
     if settings.repetition_penalty != 1.0:
-        r = settings.repetition_penalty
-        logits = torch.where(history.seen, torch.where(logits < 0, logits * r, logits / r), logits)
+        r, seen = settings.repetition_penalty, history.seen
+        own = logits[seen]
+        logits = logits.index_put((seen,), torch.where(own < 0, own * r, own / r))
     if settings.frequency_penalty != 0.0 or settings.presence_penalty != 0.0:
         counts = history.in_reply
         logits = logits - settings.frequency_penalty * counts - settings.presence_penalty * (counts > 0)
@@ -144,7 +152,7 @@ def _draw(logits: torch.Tensor, settings: SamplerSettings, draw: float, kernels:
         weights = torch.softmax(values.double() / settings.temperature, dim=0)
         return _at(weights.cumsum(0), ids, draw)
     # Nothing is filtered: the mass of all tokens is known without ranking them, and the draw rarely falls far.
-    mass = torch.logsumexp(logits.double() / settings.temperature, dim=0)
+    mass = torch.logsumexp(logits / settings.temperature, dim=0).double()
     for count in (*_STEPS, len(logits)):
         values, ids = ranking.best(count)
         cumulated = torch.exp(values.double() / settings.temperature - mass).cumsum(0)
@@ -178,7 +186,7 @@ def _top_p(ranking: _Ranking, kept: int, p: float, temperature: float) -> int:
     if kept < ranking.size:
         mass = torch.logsumexp(ranking.best(kept)[0].double() / temperature, dim=0)
     else:
-        mass = torch.logsumexp(ranking.logits.double() / temperature, dim=0)
+        mass = torch.logsumexp(ranking.logits / temperature, dim=0).double()
     for count in (*_STEPS, kept):
         values, _ = ranking.best(min(count, kept))
         shares = torch.exp(values.double() / temperature - mass)

@@ -14,7 +14,7 @@ import torch
 from numba import config, njit, prange, set_num_threads
 
 from tinychat.kernels import plain
-from tinychat.kernels.numbers import COMPILED, array, exp, narrow, widen
+from tinychat.kernels.numbers import COMPILED, array, exp, from_ordered, narrow, ordered, widen
 
 NAME: Final = "numba"
 _LIKE: Final = {torch.float32: np.float32(0), torch.bfloat16: np.uint16(0)}
@@ -320,17 +320,19 @@ def _best(logits: int, size: int, count: int, values: int, ids: int) -> None:
     """
     source = array(logits, size, np.float32(0))
     stretches = size // _STRETCH  # what is left over at the end is looked at in the second pass alone
-    tops = np.empty(stretches, dtype=np.float32)
+    tops = np.empty(stretches, dtype=np.int32)
     for s in range(stretches):
-        top = source[s * _STRETCH]
+        top = ordered(source[s * _STRETCH])
         for i in range(s * _STRETCH, (s + 1) * _STRETCH):
-            top = source[i] if source[i] > top else top
+            value = ordered(source[i])
+            top = value if value > top else top
         tops[s] = top
-    least = np.sort(tops)[stretches - count]
+    bound = np.partition(tops, stretches - count)[stretches - count]
+    least = from_ordered(bound)
     found = np.empty(size, dtype=np.int64)
     n = 0
     for s in range(stretches + 1):
-        if s == stretches or tops[s] >= least:
+        if s == stretches or tops[s] >= bound:
             for i in range(s * _STRETCH, min((s + 1) * _STRETCH, size)):
                 if source[i] >= least:
                     found[n] = i
@@ -349,11 +351,13 @@ def _best(logits: int, size: int, count: int, values: int, ids: int) -> None:
 def _statistics(logits: int, size: int, token_id: int) -> tuple[float, int, float]:
     source = array(logits, size, np.float32(0))
     own = source[token_id]
-    top = source[0]
-    rank = 1
+    largest = ordered(own)
+    above = np.int32(0)
     for i in range(size):
-        top = source[i] if source[i] > top else top
-        rank += source[i] > own
+        value = ordered(source[i])
+        largest = value if value > largest else largest
+        above += np.int32(1) if source[i] > own else np.int32(0)
+    top = from_ordered(largest)
     mass = np.float64(0)
     moment = np.float64(0)  # of the logits, relative to the largest
     for start in range(0, size, 1024):
@@ -368,4 +372,4 @@ def _statistics(logits: int, size: int, token_id: int) -> tuple[float, int, floa
         mass += part
         moment += weighted
     log_mass = np.log(mass)
-    return own - top - log_mass, rank, max(log_mass - moment / mass, 0.0)
+    return own - top - log_mass, above + 1, max(log_mass - moment / mass, 0.0)

@@ -115,3 +115,20 @@ def exp(x: Any) -> Any:
     p = p * r * r + r + np.float32(1.0)
     power = np.int32((n + np.int32(127)) << np.int32(23)).view(np.float32)
     return p * power if x == x else x
+
+
+@njit(**COMPILED)
+def ordered(x: Any) -> Any:
+    """Return an int32 that is larger for a larger fp32; the search for the largest int is vectorised, of fp32 it isn't.
+
+    Negative numbers have their sign bit set and grow downwards: the other bits are turned around.
+    """
+    bits = np.float32(x).view(np.int32)
+    return np.int32(bits ^ np.int32(np.int32(bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+
+
+@njit(**COMPILED)
+def from_ordered(value: Any) -> Any:
+    """Return the fp32 that `ordered` made this of."""
+    bits = np.int32(value)
+    return np.int32(bits ^ np.int32(np.int32(bits >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
