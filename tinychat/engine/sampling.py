@@ -186,7 +186,7 @@ def _top_p(ranking: _Ranking, kept: int, p: float, temperature: float) -> int:
     if kept < ranking.size:
         mass = torch.logsumexp(ranking.best(kept)[0].double() / temperature, dim=0)
     else:
-        mass = torch.logsumexp(ranking.logits / temperature, dim=0).double()
+        mass = torch.logsumexp(ranking.logits.double() / temperature, dim=0)
     for count in (*_STEPS, kept):
         values, _ = ranking.best(min(count, kept))
         shares = torch.exp(values.double() / temperature - mass)
@@ -230,5 +230,6 @@ def _report(logits: torch.Tensor, token_id: int, detail: Detail, kernels: Kernel
     if detail == "full":
         values, ids = kernels.best(logits, min(ALTERNATIVES, len(logits)))
         mass = float(logits[token_id]) - logprob
-        alternatives = tuple((i, math.exp(value - mass)) for i, value in zip(ids.tolist(), values.tolist(), strict=True))
+        pairs = zip(ids.tolist(), values.tolist(), strict=True)
+        alternatives = tuple((other, math.exp(value - mass)) for other, value in pairs)
     return Choice(token_id, logprob, rank, entropy, alternatives)

@@ -137,7 +137,7 @@ def rope_append_attend(
 
 
 def best(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the `count` largest of fp32 [V], largest first, and their indices, int64; of equal ones, the first first."""
+    """Return the `count` largest of fp32 [V] and their indices, int64: largest first, of equal ones the first first."""
     if count == len(logits):
         return torch.sort(logits, descending=True, stable=True)
     last = torch.topk(logits, count).values[-1]
