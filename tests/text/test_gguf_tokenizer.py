@@ -34,9 +34,10 @@ def byte_level_metadata(**changes: Any) -> dict[str, Any]:
 
 
 def sentencepiece_metadata(**changes: Any) -> dict[str, Any]:
-    """Return the keys of a small vocabulary as Llama 2's GGUF files have it."""
+    """Return the keys of a small vocabulary as Llama 2's GGUF files have it; the file's order is not that of scores."""
     ids, merges = families.sentencepiece_merges()
     tokens = sorted(ids, key=ids.__getitem__)
+    tokens[259:] = tokens[:258:-1]
     rank: dict[str, int] = {}
     for place, (left, right) in enumerate(merges):
         rank.setdefault(left + right, place)

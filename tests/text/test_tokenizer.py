@@ -6,13 +6,17 @@ import subprocess
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import families
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Library
+from tokenizers import normalizers
+from tokenizers.models import BPE
 
-from tinychat.text.tokenizer import well_formed
+from tinychat.text.tokenizer import Tokenizer, well_formed
 
 FRAGMENTS = [
     *(
@@ -187,6 +191,22 @@ def test_composed_characters_cover_what_was_typed(tmp_path_factory: pytest.TempP
     pieces = tokenizer.pieces("cafe\u0301!")
     assert b"".join(piece.data for piece in pieces) == "cafe\u0301!".encode()
     assert tokenizer.decode([piece.token_id for piece in pieces if piece.token_id is not None]) == "café!"
+
+
+def test_merges_that_lead_to_a_control_token_are_not_followed(tmp_path: Path) -> None:
+    """Llama's vocabularies merge "</" and "s>" to the token that ends a text, whether control tokens act or not."""
+    ids = {token: i for i, token in enumerate(["<unk>", "<s>", "</s>", "</", "s>", "<", "/", "s", ">", "▁"])}
+    model = BPE(ids, [("<", "/"), ("s", ">"), ("</", "s>")], unk_token="<unk>")
+    library = Library(model)
+    library.normalizer = normalizers.Replace(" ", "▁")
+    library.add_special_tokens(families.control("<unk>", "<s>", "</s>"))
+    library.encode_special_tokens = True
+    assert library.encode("s</s>").tokens == ["s", "</s>"], "the library itself falls for it"
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.from_folder(tmp_path)
+    assert tokenizer.encode("s</s>/") == [ids[character] for character in "s</s>/"]
+    assert [piece.data for piece in tokenizer.pieces("s</s>")] == [b"s", b"<", b"/", b"s", b">"]
+    assert tokenizer.encode("é") == [ids["<unk>"]]
 
 
 def test_text_needs_no_torch() -> None:
