@@ -22,31 +22,37 @@ _SCALE: Final = {torch.float16: np.uint16(0), torch.float32: np.float32(0)}
 _LARGEST: Final = 32767
 
 
-def block_product(
-    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None
-) -> torch.Tensor:
-    """Return x W^T, fp32 [T, N], for x [T, K], fp32.
+class BlockProduct:
+    """x W^T by one matrix W [N, K]."""
 
-    Args:
-        x: fp32 [T, K], contiguous.
-        codes: uint8 (of 4 bits, two in one) or int8, [N / 16, K / 32, ...] in the order of `tile.py`.
-        scales: fp32 or fp16 [N / 16, K / 32, 16].
-        zeros: Likewise; None for 8 bits.
-    """
-    assert x.is_contiguous()
-    assert x.dtype == torch.float32
-    tokens, width = x.shape
-    tiles = codes.shape[0]
-    code_step, scale_step = codes.stride(0) * codes.itemsize, scales.stride(0) * scales.itemsize
-    at = codes.data_ptr(), code_step, scales.data_ptr(), 0 if zeros is None else zeros.data_ptr(), scale_step
-    kinds = _CODE[codes.dtype], _SCALE[scales.dtype]
-    if tokens == 1:
-        out = torch.empty(1, tiles * ROWS)
-        _one(x.data_ptr(), width, *at, tiles, out.data_ptr(), *kinds)
-        return out
-    out = torch.empty(tokens + -tokens % MANY, tiles * ROWS)
-    _many(x.data_ptr(), tokens, width, *at, tiles, out.data_ptr(), *kinds)
-    return out[:tokens]
+    def __init__(self, codes: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None) -> None:
+        """Keep the matrix.
+
+        Args:
+            codes: uint8 (of 4 bits, two in one) or int8, [N / 16, K / 32, ...] in the order of `tile.py`.
+            scales: fp32 or fp16 [N / 16, K / 32, 16].
+            zeros: Likewise; None for 8 bits.
+        """
+        self._kept = codes, scales, zeros  # their memory is used by address
+        self._tiles, groups = scales.shape[:2]
+        self._width = groups * GROUP
+        code_step, scale_step = codes.stride(0) * codes.itemsize, scales.stride(0) * scales.itemsize
+        zeros_at = 0 if zeros is None else zeros.data_ptr()
+        self._at = codes.data_ptr(), code_step, scales.data_ptr(), zeros_at, scale_step, self._tiles
+        self._kinds = _CODE[codes.dtype], _SCALE[scales.dtype]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return fp32 [T, N] for x [T, K], fp32, contiguous."""
+        tokens = x.shape[0]
+        assert x.shape[1] == self._width
+        assert x.is_contiguous()
+        if tokens == 1:
+            out = torch.empty(1, self._tiles * ROWS)
+            _one(x.data_ptr(), self._width, *self._at, out.data_ptr(), *self._kinds)
+            return out
+        out = torch.empty(tokens + -tokens % MANY, self._tiles * ROWS)
+        _many(x.data_ptr(), tokens, self._width, *self._at, out.data_ptr(), *self._kinds)
+        return out[:tokens]
 
 
 @njit(**COMPILED)

@@ -348,7 +348,7 @@ def _best(logits: int, size: int, count: int, values: int, ids: int) -> None:
 
 
 @njit(**COMPILED)
-def _statistics(logits: int, size: int, token_id: int) -> tuple[float, int, float]:
+def _statistics(logits: int, size: int, token_id: int) -> Any:
     source = array(logits, size, np.float32(0))
     own = source[token_id]
     largest = ordered(own)

@@ -107,19 +107,18 @@ class Blocked(Linear):
         Raises:
             ImportError: Numba, which compiles the product, is missing.
         """
-        from tinychat.kernels.block_product import block_product
+        from tinychat.kernels.block_product import BlockProduct
 
         self.form = "int4" if matrix.bits == 4 else "int8"
         self.rows = matrix.rows
         self.matrix = matrix
         self.bias = bias
         self.nbytes = matrix.nbytes + (0 if bias is None else bias.nbytes)
-        self._product = block_product
+        self._product = BlockProduct(matrix.codes, matrix.scales, matrix.zeros)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply x [T, in], fp32."""
-        m = self.matrix
-        y = self._product(x, m.codes, m.scales, m.zeros)
+        y = self._product(x)
         if y.shape[1] > self.rows:
             y = y[:, : self.rows]
         return y if self.bias is None else y + self.bias
