@@ -61,7 +61,7 @@ def run_command(arguments: list[str]) -> int:
         # Here, so that a Ctrl-C while it is imported ends quietly, too.
         from tinychat.cli.app import app
 
-        status = app(arguments, standalone_mode=False)
+        status = app(arguments, prog_name="tinychat", standalone_mode=False)
         return status if isinstance(status, int) else DONE
     except typer.TyperException as error:
         notices.line(_words(error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import typer
 
@@ -10,6 +10,10 @@ from tinychat.cli.console import Notices, Results
 from tinychat.cli.ending import Interruption
 from tinychat.cli.headless import Headless
 from tinychat.protocol import Generate, Limits, LoadModel, Message, ModelReady, TokenEmitted, TurnFinished
+
+
+_TOP: Final = 5
+"""Alternatives of a token under --json."""
 
 
 def print_reply(
@@ -118,7 +122,7 @@ class Json:
                 "entropy": token.entropy,
                 "top": [
                     [other.token_id, other.piece.decode("utf-8", "replace"), other.probability]
-                    for other in token.alternatives
+                    for other in token.alternatives[:_TOP]
                 ],
             }
         )
