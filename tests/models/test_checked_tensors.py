@@ -216,7 +216,7 @@ def test_planned_bytes_are_built_bytes(tiny: Tiny, variant, dtype):
     """Catches a plan that isn't what is built (a model judged to fit then doesn't), and a copy nobody counted."""
     sizes = set()
     for kind, can in product(
-        ("F16", "Q8_0", "Q4_0", "Q4_1"), (None, NO_ABILITIES, Abilities(fp32=True, bf16=False, int4=True))
+        ("F16", "Q8_0", "Q4_0", "Q4_1"), (None, NO_ABILITIES, Abilities(fp32=True, bf16=False, blocks=True))
     ):
         built = build(tiny.gguf(variant, kind).path, dtype, can=can)
         assert built.planned.nbytes == built.report.nbytes
@@ -265,12 +265,12 @@ def test_no_abilities_same_numbers(tiny: Tiny):
     [
         ("auto", Abilities(True, True, True), "Q4_0", "int4"),
         ("auto", Abilities(True, True, True), "Q4_1", "int4"),
-        ("auto", Abilities(True, True, True), "Q8_0", "bf16"),
+        ("auto", Abilities(True, True, True), "Q8_0", "int8"),
         ("auto", Abilities(True, True, True), "F32", "bf16"),
         ("auto", Abilities(True, False, True), "Q4_0", "int4"),
         ("auto", Abilities(True, False, True), "F16", "fp32"),
         ("auto", Abilities(True, True, False), "Q4_1", "bf16"),
-        ("auto", NO_ABILITIES, "Q4_1", "fp32"),
+        ("auto", NO_ABILITIES, "Q8_0", "fp32"),
         ("bf16", NO_ABILITIES, "Q4_1", "bf16"),
         ("fp32", Abilities(True, True, True), "Q4_1", "fp32"),
     ],

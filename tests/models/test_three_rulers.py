@@ -51,9 +51,7 @@ def _files() -> list[object]:
         for variant, kind, options in files:
             name = "-".join([method, variant, kind, *(f"{key}={value}" for key, value in options.items())])
             made.append(
-                pytest.param(
-                    lambda tiny, m=method, v=variant, k=kind, o=options: getattr(tiny, m)(v, k, **o), id=name
-                )
+                pytest.param(lambda tiny, m=method, v=variant, k=kind, o=options: getattr(tiny, m)(v, k, **o), id=name)
             )
     return made
 

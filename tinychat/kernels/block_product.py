@@ -90,8 +90,9 @@ def _one(
     for g in range(groups):
         part = slice(g * GROUP, (g + 1) * GROUP)
         x_scales[g], x_sums[g] = _round_group(source[part], rounded[part])
-    at = rounded.ctypes.data, x_scales.ctypes.data, x_sums.ctypes.data
     for tile in prange(tiles):
+        # Taken here: Numba lets go of an array after its last use, and an address is none.
+        at = rounded.ctypes.data, x_scales.ctypes.data, x_sums.ctypes.data
         here = codes + tile * code_step, scales + tile * scale_step, zeros + tile * scale_step
         target = out + tile * ROWS * 4
         product_of_one(code, scale, here[0], here[1], here[2], at[0], at[1], at[2], groups, target, tiles * ROWS)
