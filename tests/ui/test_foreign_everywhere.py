@@ -19,7 +19,9 @@ MARKUP = [
     "[/INST]", "[/]", "[link=file:///x]y[/link]", "[bold]hi[/bold]", "[red]", "arr[i]=1", "[INST] hi [/INST]",
     "[on red]x", "[$primary]x", "[@click=app.quit]x[/]", "\\[x]", "[[a]]", "[", "]", "[b", "$x {y} %s",
 ]  # fmt: skip
-CONTROL = ["A\x1b]52;c;aGk=\x1b\\B\x1b[2JC\x9b31mD", "\x1b]0;title\x07", "a\x08\x0b\x0c\x7fz", "x\u202eevil\u2066y", "\r\x00"]
+CONTROL = [
+    "A\x1b]52;c;aGk=\x1b\\B\x1b[2JC\x9b31mD", "\x1b]0;title\x07", "a\x08\x0b\x0c\x7fz", "x\u202eevil\u2066y", "\r\x00",
+]  # fmt: skip
 NASTY = MARKUP + CONTROL
 
 

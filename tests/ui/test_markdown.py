@@ -56,7 +56,8 @@ def test_parts_get_their_styles() -> None:
         wanted.add(name)
         return Style()
 
-    text = "# T\n\n**b** `c`\n\n> q\n\n- i\n\n```python\ndef f(): # c\n    return 's' + 1\n```\n\n| a |\n|---|\n| b |\n\n---\n"
+    code = "```python\ndef f(): # c\n    return 's' + 1\n```"
+    text = f"# T\n\n**b** `c`\n\n> q\n\n- i\n\n{code}\n\n| a |\n|---|\n| b |\n\n---\n"
     drawn = "\n".join("".join(s.text for s in line) for line in markdown_lines(text, 40, style_of))
     assert {"heading", "strong", "code", "block", "keyword", "comment", "string", "number", "function"} <= wanted
     assert "**" not in drawn

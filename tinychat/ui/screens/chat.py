@@ -69,7 +69,7 @@ class ChatScreen(Screen[None]):
 
     BINDING_GROUP_TITLE = "Chat"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (10, "-short"), (16, "-normal"), (36, "-tall")]
+    VERTICAL_BREAKPOINTS = [(0, "-minimal"), (5, "-tiny"), (10, "-short"), (16, "-normal"), (36, "-tall")]
 
     BINDINGS = [
         Binding("escape", "stop", "stop", tooltip="Stop the reply or the loading; text is kept", id="chat.stop"),

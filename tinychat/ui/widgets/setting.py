@@ -146,11 +146,10 @@ class Setting(LineWidget, can_focus=True):
             return (("—".rjust(width), "setting--value"),)
         return ((self.describe().rjust(width), "setting--moved" if self.moved else "setting--value"),)
 
-    def on_focus(self) -> None:
-        self.update_lines()
-
-    def on_blur(self) -> None:
-        self.entry = None
+    def watch_has_focus(self, has_focus: bool) -> None:
+        super().watch_has_focus(has_focus)
+        if not has_focus:
+            self.entry = None
         self.update_lines()
 
     def watch_disabled(self, disabled: bool) -> None:

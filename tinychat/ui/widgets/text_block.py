@@ -125,7 +125,7 @@ class TextBlock(StripWidget):
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Return the selected text, without labels."""
         lines = [section.line(number) for section in self._sections for number in range(len(section))]
-        text = "\n".join("".join(segment.text for segment in line) for line in lines)
+        text = "\n".join("".join(segment.text for segment in line).rstrip() for line in lines)
         return (selection.extract(text), "\n") if text else None
 
     def selection_updated(self, selection: Selection | None) -> None:

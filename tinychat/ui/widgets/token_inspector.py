@@ -105,29 +105,33 @@ this vocabulary: the model will not see them.
         return spread((*left, (" ", "")), right, width, ("─", "inspector--rule"))
 
     def _chip_rows(self, width: int) -> list[Line]:
-        """Return the rows of chips: all of the draft where it fits, else those around the cursor."""
+        """Return the rows of chips, from the beginning of the draft if the cursor is in view then, else around it."""
         drawn, cursor, more = self._around_cursor(width)
-        space = self._rows * width - 2
-        start = 0
-        if sum(map(cells, drawn[: cursor + 1])) > space:
-            # A quarter of a row stays free for what comes after the cursor.
+        rows, end = self._flow(drawn, 0, width)
+        if end <= cursor < len(drawn):
+            # A quarter of a row is left for what follows the cursor; where breaks take more, the start moves on.
             start, used = cursor, 0
-            while start > 0 and used + cells(drawn[start]) <= space - width // 4:
-                used += cells(drawn[start])
+            while start > 0 and (used := used + cells(drawn[start])) <= self._rows * width - width // 4:
                 start -= 1
-        rows: list[Line] = [()]
-        for index, chip in enumerate(drawn[start:], start):
-            if cells((*rows[-1], *chip)) > width - (index == start and start > 0) and rows[-1]:
-                if len(rows) == self._rows:
-                    more = True
-                    break
-                rows.append(())
-            rows[-1] += chip
-        if start > 0:
+            while cursor >= end:
+                start += 1
+                rows, end = self._flow(drawn, start, width)
             rows[0] = (("…", "inspector--text"), *rows[0])
-        if more and cells(rows[-1]) < width:
+        if (more or end < len(drawn)) and cells(rows[-1]) < width:
             rows[-1] = (*rows[-1], ("…", "inspector--text"))
         return rows + [()] * (self._rows - len(rows))
+
+    def _flow(self, drawn: list[Line], start: int, width: int) -> tuple[list[Line], int]:
+        """Fill the rows with chips from `start` on; return them, and the index of the first chip that has no place."""
+        rows: list[Line] = [()]
+        for index in range(start, len(drawn)):
+            mark = 1 if start > 0 and len(rows) == 1 else 0
+            if cells((*rows[-1], *drawn[index])) > width - mark and rows[-1]:
+                if len(rows) == self._rows:
+                    return rows, index
+                rows.append(())
+            rows[-1] += drawn[index]
+        return rows, len(drawn)
 
     def _around_cursor(self, width: int) -> tuple[list[Line], int, bool]:
         """Return the chips near the cursor as they are drawn, which of them it stands in, and whether more follow.

@@ -20,7 +20,8 @@ class Transcript(VerticalScroll, StripWidget):
     """Follows the end until a person scrolls up, and again once they are back at the end.
 
     Textual's anchor does the following, in the same layout that makes the text grow. What it lacks is done here: a
-    person who scrolls to the end of a growing text arrives just above it, and is taken along.
+    person who scrolls to the end of a growing text arrives just above it and is taken along, and one who is there and
+    scrolls on stays there.
 
     The scrollbar is there when it says something: away from the end, and under the mouse.
     """
@@ -125,6 +126,15 @@ class Transcript(VerticalScroll, StripWidget):
         """Follow as soon as there is more than fits: a short text is anchored to the top, where reading begins."""
         if (size.height > self.container_size.height) != self.is_anchored:
             self.call_next(self._anchor_if_longer)
+
+    def release_anchor(self) -> None:
+        """Let a person go who scrolls; not one who scrolls on against the end."""
+        super().release_anchor()
+        self.call_after_refresh(self._hold_at_end)
+
+    def _hold_at_end(self) -> None:
+        if self.is_anchored and self.scroll_target_y >= self.max_scroll_y:
+            self.anchor()
 
     def _anchor_if_longer(self) -> None:
         longer = self.max_scroll_y > 0
