@@ -81,7 +81,7 @@ def test_blocks(tiny: Tiny, variant, kind):
     + [("zero", "Q4_0"), ("zero", "Q4_1")],
 )
 def test_the_bounds_see_small_faults(tiny: Tiny, monkeypatch, variant, kind, fault):
-    """Bounds that a planted fault passes would prove nothing: a tenth of a step, 2 %, two columns that change places."""
+    """Bounds that a planted fault passes would prove nothing: a tenth of a step, 2 %, two columns exchanged."""
     real = BlockMatrix.__init__
 
     def faulty(self, codes, scale, zero):

@@ -7,6 +7,7 @@ import torch
 from rulers import KERNELS, Measured, assert_close, build, card, divergence, greedy, measure, reference, state_error
 
 from tinychat.engine.opening import open_model
+from tinychat.models.linear import abilities
 
 pytestmark = pytest.mark.model
 
@@ -54,15 +55,17 @@ def test_greedy_ids_in_fp32(smollm2_path, smollm2_reference, ids):
         assert greedy(build(smollm2_path, "fp32", kernels).context(256), ids, 60) == theirs
 
 
+@pytest.mark.skipif(not abilities().blocks, reason="there is no product by blocks without Numba")
 @pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: kernels.NAME)
 def test_int4_keeps_the_codes(smollm2_path, ids, expected, kernels):
-    """In `auto` only activations and scales are rounded, to bf16.
+    """In `auto` the activations are rounded to 16 bits and the cache to bf16, the weights not at all.
 
-    Measured, on 78 positions: states off by 1.8 %, divergence 0.0014 nats, 76 of 78 best tokens the same.
+    Measured, on 78 positions: states off by 0.12 %, divergence 4e-5 nats, every best token the same.
     """
     built = build(smollm2_path, "auto", kernels)
+    assert built.report.forms["layers"].keys() == {("Q4_1", "int4")}
     measured = measure(built, ids, None if kernels is KERNELS[0] else 1)
+    assert state_error(measured, expected) < 0.004
+    assert divergence(measured, expected) < 2e-4
     agreement = float((measured.logits.argmax(-1) == expected.logits.argmax(-1)).float().mean())
-    assert state_error(measured, expected) < 0.04
-    assert divergence(measured, expected) < 0.005
-    assert agreement > 0.92
+    assert agreement > 0.96

@@ -18,9 +18,9 @@ SPLITS = [
 ]
 """Where the prompt is cut: every place, every two places, every place at once."""
 OTHER = torch.randint(0, 320, (20,), generator=torch.Generator().manual_seed(5)).tolist()
-TOLERANCE = {"fp32": 1e-5, "bf16": 0.03, "auto": 0.06}
-"""Share of the largest logit. Measured: 2e-6 in fp32, 0.014 in bf16, 0.027 in int4. A mask that forgets the cached
-tokens moves logits by their own size."""
+TOLERANCE = {"fp32": 1e-5, "bf16": 0.03, "auto": 0.025}
+"""Share of the largest logit. Measured: 2e-6 in fp32, 0.014 in bf16, 0.011 in int4 over a bf16 cache. A mask that
+forgets the cached tokens moves logits by their own size."""
 
 
 def forward(built: Built, caches: list[object], ids: Sequence[int]) -> torch.Tensor:

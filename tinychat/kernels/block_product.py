@@ -46,6 +46,7 @@ class BlockProduct:
         tokens = x.shape[0]
         assert x.shape[1] == self._width
         assert x.is_contiguous()
+        assert x.dtype == torch.float32
         if tokens == 1:
             out = torch.empty(1, self._tiles * ROWS)
             _one(x.data_ptr(), self._width, *self._at, out.data_ptr(), *self._kinds)

@@ -33,7 +33,11 @@ ACTIVATIONS: Final[dict[Form, torch.dtype]] = {
 
 
 class Linear:
-    """y [T, rows] = x [T, width] W^T + b, with x and y in dtype `activations`."""
+    """y [T, rows] = x [T, width] W^T + b, with y in dtype `activations`, and x best in it too.
+
+    A file may hold the matrices of one layer in different types, so what one product gives, another of another form may
+    take.
+    """
 
     form: Form
     rows: int
@@ -73,7 +77,7 @@ class Plain(Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply x [T, in]."""
-        return F.linear(x, self.weight, self.bias)
+        return F.linear(_as(self.weight.dtype, x), self.weight, self.bias)
 
 
 class Packed(Linear):
@@ -89,12 +93,13 @@ class Packed(Linear):
         self.rows = weight.shape[0]
         self.bias = None if bias is None else bias.to(weight.dtype)
         self.nbytes = weight.nbytes + (0 if self.bias is None else self.bias.nbytes)
+        self._dtype = weight.dtype
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, 1)
         self._product = torch.ops.mkldnn._linear_pointwise.default
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply x [T, in]."""
-        y: torch.Tensor = self._product(x, self._packed, self.bias, "none", [], "")
+        y: torch.Tensor = self._product(_as(self._dtype, x), self._packed, self.bias, "none", [], "")
         return y
 
 
@@ -117,8 +122,8 @@ class Blocked(Linear):
         self._product = BlockProduct(matrix.codes, matrix.scales, matrix.zeros)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Multiply x [T, in], fp32."""
-        y = self._product(x)
+        """Multiply x [T, in]."""
+        y = self._product(_as(torch.float32, x))
         if y.shape[1] > self.rows:
             y = y[:, : self.rows]
         return y if self.bias is None else y + self.bias
@@ -136,7 +141,11 @@ class Joined(Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply x [T, in] by each."""
-        return torch.cat([p.forward(x.to(p.activations)).to(x.dtype) for p in self.parts], dim=-1)
+        return torch.cat([p.forward(x).to(x.dtype) for p in self.parts], dim=-1)
+
+
+def _as(dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
+    return x if x.dtype == dtype else x.to(dtype)
 
 
 @dataclass(frozen=True, slots=True)
