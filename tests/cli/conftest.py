@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -11,9 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from ended_command import Command, Ended
 from gpt2_repo import write_gpt2_repo, write_tokenizer
+from safetensors.numpy import load_file, save_file
 
 from tinychat.cli.ending import run_command
 
@@ -52,10 +55,10 @@ def start(environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Pope
     """Start a command as a process of its own; what still runs when the test ends is killed."""
     running: list[subprocess.Popen[bytes]] = []
 
-    def run(*words: str, **options: Any) -> subprocess.Popen[bytes]:
+    def run(*words: str, python: tuple[str, ...] = (), **options: Any) -> subprocess.Popen[bytes]:
         pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
         pipes |= {"stdin": subprocess.DEVNULL, "env": environment} | options
-        running.append(subprocess.Popen([sys.executable, "-m", "tinychat", *words], **pipes))
+        running.append(subprocess.Popen([sys.executable, *python, "-m", "tinychat", *words], **pipes))
         return running[-1]
 
     yield run
@@ -75,5 +78,12 @@ def vocabulary_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def talkative(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a tiny GPT-2 that, asked greedily, talks for tens of thousands of tokens."""
-    folder = tmp_path_factory.mktemp("talkative")
-    return str(write_gpt2_repo(folder / "repo", layers=1, positions=60_000))
+    folder = write_gpt2_repo(tmp_path_factory.mktemp("talkative") / "repo", layers=1)
+    positions = 60_000
+    weights = folder / "model.safetensors"
+    tensors = load_file(weights) | {"wpe.weight": np.random.default_rng(0).normal(0, 0.02, (positions, 32))}
+    kept = {name: tensor.astype(np.float32) for name, tensor in tensors.items() if ".attn.bias" not in name}
+    save_file(kept, weights)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"n_positions": positions, "n_ctx": positions}))
+    return str(folder)

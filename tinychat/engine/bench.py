@@ -67,6 +67,7 @@ def measure(session: Session, *, prompt_tokens: int, new_tokens: int, runs: int,
             "Lower --prompt-tokens or --new-tokens.",
         )
     prompt = prompt_ids(prompt_tokens, session.info.vocabulary_size)
+    _run(session, prompt[:1], 2, detail)  # what a process does once, no chat waits for
     timed = [_run(session, prompt, new_tokens, detail) for _ in range(runs)]
     context.clear()
     process_bytes = memory.process()

@@ -1,0 +1,53 @@
+"""`tinychat bench`: the promised keys, figures that can be checked, and what doesn't fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ended_command import Command
+
+KEYS = [
+    *("model", "arch", "dtype", "head_dtype", "threads", "kernel", "load_s", "ttft_s", "prefill_tok_s"),
+    *("decode_tok_s", "weights_bytes", "rss_bytes", "read_gb_s", "decode_limit_tok_s", "decode_of_limit"),
+]
+SMALL = ("--prompt-tokens", "40", "--new-tokens", "20", "--runs", "2")
+
+
+@pytest.fixture(autouse=True)
+def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is timed with a small buffer: these tests are about the sums, not about the machine."""
+    monkeypatch.setattr("tinychat.engine.bench._LARGE", 2**22)
+
+
+def test_json_is_as_promised(tinychat: Command, gpt2_folder: Path) -> None:
+    """Would catch: a key that is missing, renamed or new; figures that contradict each other."""
+    ended = tinychat("bench", str(gpt2_folder), *SMALL, "--json", "--threads", "1", "--dtype", "fp32")
+    assert ended.status == 0
+    found = ended.json
+    assert list(found) == KEYS
+    assert (found["arch"], found["dtype"], found["threads"]) == ("GPT-2", "fp32", 1)
+    assert all(value > 0 for value in found.values() if isinstance(value, int | float))
+    assert found["prefill_tok_s"] >= 40 / found["ttft_s"]
+    assert found["decode_of_limit"] == pytest.approx(found["decode_tok_s"] / found["decode_limit_tok_s"])
+    width, layers = 32, 2
+    embeddings = 4 * (50257 + 128) * width
+    cache = 4 * 2 * layers * width * (40 + 20 / 2)
+    per_token = found["weights_bytes"] - embeddings + cache
+    assert found["decode_limit_tok_s"] == pytest.approx(found["read_gb_s"] * 1e9 / per_token)
+    assert found["rss_bytes"] > found["weights_bytes"]
+
+
+@pytest.mark.parametrize("detail", ["none", "basic", "full"])
+def test_every_detail_can_be_timed(tinychat: Command, gpt2_folder: Path, detail: str) -> None:
+    """Would catch: a detail that is refused; a report that doesn't say which one it is of."""
+    ended = tinychat("bench", str(gpt2_folder), *SMALL, "--detail", detail)
+    assert ended.status == 0
+    assert f"detail {detail}, 2 cold runs" in ended.text
+
+
+def test_more_than_the_context_holds(tinychat: Command, gpt2_folder: Path) -> None:
+    """Would catch: a run that is cut short in silence, and called a measurement."""
+    ended = tinychat("bench", str(gpt2_folder))
+    assert (ended.status, ended.stdout) == (2, b"")
+    assert "512 prompt tokens and 128 new ones are more than the context of repo holds, 128." in ended.stderr
