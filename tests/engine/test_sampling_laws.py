@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from rulers import KERNELS
 from transformers.generation.logits_process import (
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
@@ -30,7 +31,8 @@ FILTERS = st.fixed_dictionaries(
         "min_p": st.one_of(st.sampled_from([0.0, 1.0]), st.floats(1e-6, 0.9)),
     }
 )
-SIZES = st.sampled_from([1, 2, 3, 50, 255, 256, 257, 1500, 3000])
+SIZES = st.sampled_from([1, 2, 3, 50, 63, 64, 65, 255, 256, 257, 1500, 3000, 8191, 8192, 9999])
+PATHS = st.sampled_from(KERNELS)
 
 
 def random(seed: int, size: int, spread: float = 2.0) -> torch.Tensor:
@@ -66,8 +68,8 @@ def by_sorting(logits: torch.Tensor, chain: SamplerSettings) -> Sorted:
 
 
 @relaxed
-@given(st.integers(0, 999), SIZES, FILTERS)
-def test_transformers_keeps_the_same(seed, size, filters):
+@given(st.integers(0, 999), SIZES, FILTERS, PATHS)
+def test_transformers_keeps_the_same(seed, size, filters, kernels):
     """Kept set and probabilities are those of transformers' warpers in its own order. (Random logits have no ties, of
     which transformers' top-k keeps all.)"""
     logits = random(seed, size)
@@ -82,7 +84,7 @@ def test_transformers_keeps_the_same(seed, size, filters):
     if chain.min_p > 0:
         scores = MinPLogitsWarper(float(chain.min_p))(None, scores)
     theirs = scores[0].softmax(-1)
-    ids, probabilities = survivors(logits, chain)
+    ids, probabilities = survivors(logits, chain, kernels)
     assert sorted(ids.tolist()) == scores[0].isfinite().nonzero().flatten().tolist()
     torch.testing.assert_close(probabilities.float(), theirs[ids], rtol=2e-4, atol=1e-7)
 
@@ -104,9 +106,15 @@ def test_transformers_penalises_the_same(seed, size, penalty, seen):
 
 @relaxed
 @given(
-    st.integers(0, 999), SIZES, FILTERS, st.sampled_from(["transformers", "llama.cpp"]), st.booleans(), st.booleans()
+    st.integers(0, 999),
+    SIZES,
+    FILTERS,
+    st.sampled_from(["transformers", "llama.cpp"]),
+    st.booleans(),
+    st.booleans(),
+    PATHS,
 )
-def test_sorting_everything_chooses_the_same(seed, size, filters, order, tied, flat):
+def test_sorting_everything_chooses_the_same(seed, size, filters, order, tied, flat, kernels):
     """Ranking only as far as needed draws what a full sort draws: catches a rank that ends too early, ties that a
     partial sort breaks otherwise, and a mass that forgets the tokens nobody looked at."""
     logits = random(seed, size, 0.01 if flat else 3.0)
@@ -115,28 +123,28 @@ def test_sorting_everything_chooses_the_same(seed, size, filters, order, tied, f
     chain = SamplerSettings(**filters, order=order)
     expected = by_sorting(logits, chain)
     assume(expected.doubt > 1e-6)
-    ids, probabilities = survivors(logits, chain)
+    ids, probabilities = survivors(logits, chain, kernels)
     assert ids.tolist() == expected.ids.tolist()
     torch.testing.assert_close(probabilities, expected.probabilities, rtol=1e-9, atol=1e-15)
     generator, again = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
     cumulated = expected.probabilities.cumsum(0)
     for _ in range(8):
         place = float(torch.rand(1, generator=again, dtype=torch.float64))
-        chosen = choose(logits, chain, History([], size), generator, "none").token_id
+        chosen = choose(logits, chain, History([], size), generator, "none", None, kernels).token_id
         if float((cumulated - place).abs().min()) > 1e-9:
             assert chosen == int(expected.ids[int((cumulated <= place).sum())])
 
 
 @relaxed
-@given(st.integers(0, 999), SIZES, FILTERS)
-def test_the_chain_never_changes_the_model_s_logits(seed, size, filters):
+@given(st.integers(0, 999), SIZES, FILTERS, PATHS)
+def test_the_chain_never_changes_the_model_s_logits(seed, size, filters, kernels):
     """Catches an in-place filter: the report, and the next setting of a slider, would see filtered logits."""
     logits = random(seed, size)
     before = logits.clone()
     chain = SamplerSettings(
         **filters, repetition_penalty=1.3, frequency_penalty=0.5, presence_penalty=-0.5, logit_bias=((0, 1.0),)
     )
-    choose(logits, chain, History([0], size), torch.Generator().manual_seed(0), "full")
+    choose(logits, chain, History([0], size), torch.Generator().manual_seed(0), "full", None, kernels)
     assert torch.equal(logits, before)
 
 

@@ -278,6 +278,54 @@ def test_rounding_to_bf16_is_torch_s():
         assert bool((same | (values[0, 0].isnan() & expected.isnan())).all())
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Logits
+
+
+@relaxed
+@given(
+    SEEDS,
+    st.sampled_from([1, 5, 300, 8191, 8192, 8193, 8223, 8224, 20001]),
+    st.sampled_from([1, 2, 64, 255, 256, 257, 1000]),
+    st.sampled_from(["plain", "tied", "all equal", "falling", "rising", "banned"]),
+)
+def test_best(seed, size, count, kind):
+    """Catches a tail that isn't looked at, a border among equals, and a stretch that holds many of the best."""
+    logits = normal(seed, size, scale=3.0)
+    match kind:
+        case "tied":
+            logits = (logits * 2).round() / 2
+        case "all equal":
+            logits = torch.zeros(size)
+        case "falling" | "rising":
+            logits = logits.sort(descending=kind == "falling").values.contiguous()
+        case "banned":
+            logits[torch.rand(size, generator=torch.Generator().manual_seed(seed)) < 0.99] = -math.inf
+    count = min(count, size)
+    ours, theirs = fused.best(logits, count), plain.best(logits, count)
+    assert torch.equal(ours[0], theirs[0])
+    assert torch.equal(ours[1], theirs[1])
+    assert ours[1].dtype == torch.int64
+
+
+@relaxed
+@given(SEEDS, st.sampled_from([1, 2, 1023, 1024, 1025, 50257]), st.sampled_from([1e-3, 1.0, 10.0, 1e4]), st.booleans())
+def test_statistics(seed, size, scale, banned):
+    """Catches a mass in fp32 that stops growing, a largest logit that is overlooked, minus infinity times zero."""
+    logits = normal(seed, size, scale=scale)
+    if banned and size > 2:
+        logits[1::3] = -math.inf
+    exact = logits.double().log_softmax(0)
+    for token_id in {0, size // 2 - size // 2 % 3, size - 1 if (size - 1) % 3 != 1 else 0}:
+        rank = int((logits > logits[token_id]).sum()) + 1
+        entropy = -float((exact.exp() * exact.clamp(min=-1e6)).sum())
+        for kernels in (fused, plain):
+            made = kernels.statistics(logits, token_id)
+            assert made[0] == pytest.approx(float(exact[token_id]), rel=1e-5, abs=2e-6)
+            assert made[1] == rank
+            assert made[2] == pytest.approx(entropy, rel=2e-5, abs=2e-5)
+
+
 def test_several_tokens_take_the_plain_form():
     """A chunk of a prompt is computed by the same function in both modules: equal to the last bit."""
     case = Case(12, 2, 2, 16, 40, PAIRS[0], spare=20)
