@@ -2,9 +2,10 @@
 
     python tests/benchmarks/screen_cost.py [--rate 200] [--seconds 10] [--size 160x48]
 
-Runs the real screen on a pseudo-terminal of the given size, which a second process empties, with an engine that talks by
-the clock. Both cores of a small machine are the engine's: whatever this prints is taken from it, and more. The aim is
-under 5 % of a core at 200 tokens a second. Also printed: bytes written to the terminal, and the cost of an idle screen.
+Runs the real screen on a pseudo-terminal of the given size, which a second process empties, with an engine that talks
+by the clock. Both cores of a small machine are the engine's: whatever this prints is taken from it, and more. The aim
+is under 5 % of a core at 200 tokens a second. Also printed: bytes written to the terminal, and the cost of an idle
+screen.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "ui")]
 
-WORDS = (
-    " The capital of France is Paris, which lies on the river Seine and has been the largest city of the country since"
+TEXT = (
+    "The capital of France is Paris, which lies on the river Seine and has been the largest city of the country since"
     " the early middle ages; some two million people live in it, and twelve in the region around it.\n\n"
-).split(" ")
-WORDS = [" " + word for word in WORDS[1:]]
+)
+WORDS = [f" {word}" for word in TEXT.split(" ")]
 
 
 def screen(rate: float, seconds: float, result: Path) -> None:

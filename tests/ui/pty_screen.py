@@ -12,11 +12,11 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
-from scripted_engine import PacedEngine, ScriptedEngine
+from scripted_engine import PacedEngine, ScriptedEngine  # noqa: E402
 
-from tinychat.catalog import HubSource, ModelCard
-from tinychat.protocol import Command, Engine, Generate, LoadModel, Notice
-from tinychat.ui.app import ChatApp
+from tinychat.catalog import HubSource, ModelCard  # noqa: E402
+from tinychat.protocol import Command, Engine, Generate, LoadModel, Notice  # noqa: E402
+from tinychat.ui.app import ChatApp  # noqa: E402
 
 NASTY = "A\x1b]52;c;aGk=\x1b\\B\x1b[2JC\x9b31mD\x1b]0;title\x07E\u202eF"
 

@@ -69,9 +69,9 @@ class Chat:
         await self.until(lambda: self.screen.chat.info is not None)
 
     async def ask(self, text: str) -> None:
-        """Type a question and send it."""
+        """Put a question into the prompt and send it."""
         before = self.screen.chat.live
-        await self.type(text)
+        self.screen.editor.put(text)
         await self.press("enter")
         await self.until(lambda: self.screen.chat.live not in (None, before))
 

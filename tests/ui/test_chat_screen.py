@@ -46,7 +46,7 @@ async def test_loading_begins_after_the_first_paint(open_chat: OpenChat) -> None
 
 async def test_a_question_is_answered(open_chat: OpenChat) -> None:
     """Would catch: anything on the way from Enter to the finished reply and its figures."""
-    async with open_chat() as chat:
+    async with open_chat(size=(160, 48)) as chat:
         await chat.type("What is the capital of France?")
         await chat.press("enter")
         command = await chat.sent(Generate)
