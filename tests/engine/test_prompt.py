@@ -419,8 +419,9 @@ def test_thinking_that_the_template_keeps_is_put_in_as_it_was(qwen3: families.Fa
     assert prompt.notices == ()
 
 
+@pytest.mark.parametrize("breaks", ["\n\n", ""])
 @pytest.mark.parametrize("last", [False, True])
-def test_markers_of_thinking_may_be_control_tokens(tmp_path: Path, last: bool) -> None:
+def test_markers_of_thinking_may_be_control_tokens(tmp_path: Path, last: bool, breaks: str) -> None:
     """Markers that have ids and no text: put in a second time beside the template's, or before an answer alone."""
     families.load("qwen3", tmp_path)
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
@@ -431,12 +432,16 @@ def test_markers_of_thinking_may_be_control_tokens(tmp_path: Path, last: bool) -
     tokenizer = Tokenizer.from_folder(tmp_path)
     opening, closing = markers
     thinking, answer = ids_of(tokenizer, *"about Paris"), ids_of(tokenizer, *"Paris")
-    breaks = tokenizer.encode("\n"), tokenizer.encode("\n\n")
-    ids = [opening, *breaks[0], *thinking, *breaks[0], closing, *breaks[1], *answer]
+    line = tokenizer.encode("\n")
+    ids = [opening, *line, *thinking, *line, closing, *tokenizer.encode(breaks), *answer]
     message = Message("assistant", "Paris", tuple(ids), tokenizer.vocabulary, thinking="about Paris")
     messages = [Message("user", "x"), message, *([] if last else [Message("user", "y")])]
     prompt = render(tokenizer, ChatTemplate(families.QWEN3), messages, add_generation_prompt=False)
-    assert holds(prompt.ids, ids if last else [*tokenizer.encode("assistant\n"), *answer])
+    if last:
+        assert holds(prompt.ids, [opening, *line, *thinking, *line, closing, *tokenizer.encode("\n\n"), *answer])
+    else:
+        assert holds(prompt.ids, [*tokenizer.encode("assistant\n"), *answer])
+    assert prompt.ids.count(closing) == last
     assert tokenizer.decode(prompt.ids, skip_special=False) == prompt.text
     assert prompt.notices == ()
 

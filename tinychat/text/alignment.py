@@ -33,18 +33,35 @@ def _exactly(tokens: Sequence[bytes], data: bytes, lost: frozenset[int]) -> list
     """Lay the tokens down one behind the other, with nothing but lost bytes between; None where they don't fit."""
     covered: list[Covered] = []
     at = 0
-    for place, token in enumerate([*tokens, None]):
+    for place, token in enumerate(tokens):
         start = at
-        while at < len(data) if token is None else not data.startswith(token, at):
-            if at == len(data) or data[at] not in lost:
-                return None
+        while not data.startswith(token, at) and at < len(data) and data[at] in lost:
             at += 1
+        end = _end_of(token, data, at, lost)
+        if end is None:
+            return None
         if start < at:
             covered.append((None, start, at))
-        if token is not None:
-            covered.append((place, at, at + len(token)))
-            at += len(token)
+        covered.append((place, at, end))
+        at = end
+    if not lost.issuperset(data[at:]):
+        return None
+    if at < len(data):
+        covered.append((None, at, len(data)))
     return covered
+
+
+def _end_of(token: bytes, data: bytes, at: int, lost: frozenset[int]) -> int | None:
+    """Return where a token ends that begins at `at`. Its bytes may have been merged over lost ones, which it covers."""
+    if data.startswith(token, at):
+        return at + len(token)
+    for byte in token:
+        while at < len(data) and data[at] != byte and data[at] in lost:
+            at += 1
+        if at == len(data) or data[at] != byte:
+            return None
+        at += 1
+    return at
 
 
 def _by_characters(tokens: Sequence[bytes], spans: Sequence[tuple[int, int]], text: str, data: bytes) -> list[Covered]:

@@ -47,13 +47,13 @@ class ControlTokens:
             for match in self._pattern.finditer(text, low, high):
                 token_id, token = self._tokens[match[0]]
                 start, end = match.span()
-                if start < free or (token.single_word and not _stands_alone(text, start, end)):
+                if token.single_word and not _stands_alone(text, start, end):
                     continue
                 while token.lstrip and start > free and text[start - 1] in _SPACES:
                     start -= 1
                 while token.rstrip and end < len(text) and text[end] in _SPACES:
                     end += 1
-                found.append(ControlMatch(start, end, token_id))
+                found.append(ControlMatch(max(start, free), end, token_id))
                 free = end
         return found
 
