@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tinychat.pictures import visible_bytes
 from tinychat.protocol import Piece
-from tinychat.ui.pieces import chip_start, chips, decoded, lost_bytes, piece_at, token_count
+from tinychat.ui.pieces import chip_start, chips, lost_bytes, piece_at, token_count
 
 
 def split(data: bytes, cuts: list[int]) -> tuple[Piece, ...]:
@@ -52,7 +53,7 @@ def test_bytes_without_a_token_are_counted() -> None:
 
 def test_bytes_that_are_no_character_are_shown_in_hexadecimal() -> None:
     """Would catch: a strict decode of foreign bytes."""
-    assert decoded(b"\xf0\x9f") == "<F0 9F>"
+    assert visible_bytes(b"\xf0\x9f") == "<F0 9F>"
 
 
 @pytest.mark.parametrize(("offset", "index"), [(0, 0), (1, 1), (2, 1), (3, 2), (99, 2)])

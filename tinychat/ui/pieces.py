@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tinychat.pictures import visible_bytes
 from tinychat.protocol import Piece
-from tinychat.ui.foreign_text import visible
 
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -41,17 +41,9 @@ class Chip:
     @property
     def label(self) -> str:
         """What is drawn: the characters, those without ink made visible; the bytes where they are no characters."""
-        text = decoded(self.data)
+        text = visible_bytes(self.data)
         parts = len(self.pieces)
         return text + (str(parts).translate(_SUPERSCRIPT) if parts > 1 else "")
-
-
-def decoded(data: bytes) -> str:
-    """Return bytes as visible text, those that are no UTF-8 in hexadecimal: b"\\xf0\\x9f" -> "<F0 9F>"."""
-    try:
-        return visible(data.decode())
-    except UnicodeDecodeError:
-        return f"<{data.hex(' ').upper()}>"
 
 
 def lost_bytes(pieces: Sequence[Piece]) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
+from tinychat.pictures import visible_bytes
 from tinychat.protocol import Piece
 from tinychat.ui import figures
-from tinychat.ui.pieces import Chip, chip_start, chips, decoded, lost_bytes, piece_at, token_count
+from tinychat.ui.pieces import Chip, chip_start, chips, lost_bytes, piece_at, token_count
 from tinychat.ui.widgets.line_widget import Line, LineWidget, Span, cells, cut, spread
 
 _BLOCK = 128
@@ -160,7 +161,8 @@ this vocabulary: the model will not see them.
         # Of a long piece the beginning is enough to know it by; the id tells the rest.
         data = chip.data[:12].hex(" ").upper() + (" …" if len(chip.data) > 12 else "")
         text = f" id{'s' if len(chip.ids) > 1 else ''} {ids} · {data} · "
-        return ((text, "inspector--text"), (cut(decoded(chip.data), max(1, width - len(text))), "inspector--count"))
+        piece = cut(visible_bytes(chip.data), max(1, width - len(text)))
+        return ((text, "inspector--text"), (piece, "inspector--count"))
 
 
 def _drawn(chip: Chip, *, odd: bool, here: bool, width: int) -> Line:
