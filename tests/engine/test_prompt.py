@@ -112,7 +112,7 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, PreTraine
 
 
 @given(data=st.data(), prompt=st.booleans(), think=st.sampled_from([None, True, False]))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_ids_are_transformers_ids(
     family: families.Family,
     reference: PreTrainedTokenizerFast,
@@ -132,7 +132,7 @@ def test_ids_are_transformers_ids(
 
 
 @given(messages=conversations(SAID))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_the_transcript_s_ids_are_transformers_ids(
     gpt2: tuple[Tokenizer, PreTrainedTokenizerFast], messages: list[Message]
 ) -> None:
@@ -147,7 +147,7 @@ def test_the_transcript_s_ids_are_transformers_ids(
 
 @pytest.mark.model
 @given(messages=conversations(SAID | st.text(max_size=8)))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_smollm2_s_ids_are_transformers_ids(
     smollm2: tuple[Tokenizer, ChatTemplate, PreTrainedTokenizerFast], messages: list[Message]
 ) -> None:
@@ -206,7 +206,7 @@ def test_a_person_s_text_is_encoded_with_its_neighbours(gpt2: tuple[Tokenizer, P
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_what_is_typed_controls_nothing(family: families.Family, data: st.DataObject) -> None:
     """Prompt injection (T8): the control tokens of a prompt are those of the same conversation about nothing."""
     messages = data.draw(conversations(TYPED, system=family.name != "gemma"))
@@ -292,7 +292,7 @@ def holds(ids: Sequence[int], run: Sequence[int]) -> bool:
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_a_second_turn_begins_with_all_the_model_has_seen(family: families.Family, data: st.DataObject) -> None:
     """The reply encoded again: other ids than the caches hold, and the prefix is lost (K5)."""
     tokenizer, template = family.tokenizer, family.template
@@ -516,7 +516,7 @@ def test_control_tokens_inside_a_reply_stay_where_they_were(chatml: families.Fam
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_with_and_without_ids_the_prompt_says_the_same(family: families.Family, data: st.DataObject) -> None:
     """Ids put in a place too far left or right: a character doubled or lost."""
     tokenizer = family.tokenizer

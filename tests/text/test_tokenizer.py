@@ -61,7 +61,7 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @given(text=TEXTS)
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=60)
 def test_pieces_join_to_the_text(family: families.Family, text: str) -> None:
     """A byte dropped or shown twice, an offset that is off, pieces whose ids aren't the encoding's (T2)."""
     pieces = family.tokenizer.pieces(text)
@@ -73,7 +73,7 @@ def test_pieces_join_to_the_text(family: families.Family, text: str) -> None:
 
 
 @given(text=TEXTS)
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=60)
 def test_text_never_becomes_a_control_token(family: families.Family, text: str) -> None:
     """Prompt injection by the text of a control token, also where the merges lead to one, as to "</s>" (T8, T9)."""
     tokenizer = family.tokenizer
@@ -83,14 +83,14 @@ def test_text_never_becomes_a_control_token(family: families.Family, text: str) 
 
 
 @given(text=TEXTS)
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=60)
 def test_where_control_tokens_act_the_ids_are_the_library_s(family: families.Family, text: str) -> None:
     """A control token found elsewhere than the library finds it, strip rules forgotten, a prefix space lost."""
     assert family.tokenizer.encode_with_control(text) == family.library.encode(text, add_special_tokens=False).ids
 
 
 @given(text=TEXTS.filter(lambda text: "<" not in text))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=60)
 def test_plain_ids_are_the_library_s(family: families.Family, text: str) -> None:
     """Ids other than the reference's where no control token is about."""
     assert family.tokenizer.encode(text) == family.library.encode(text, add_special_tokens=False).ids
@@ -111,7 +111,7 @@ def test_decode_gives_the_text_back(family: families.Family, text: str) -> None:
 
 
 @given(data=st.binary(max_size=12) | TEXTS.map(str.encode))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=60)
 def test_pieces_of_any_bytes_join_to_them(family: families.Family, data: bytes) -> None:
     """Bytes that are no UTF-8 crash the inspector or come out as U+FFFD."""
     pieces = family.tokenizer.pieces_of_bytes(data)
