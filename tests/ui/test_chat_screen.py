@@ -60,7 +60,7 @@ async def test_a_question_is_answered(open_chat: OpenChat) -> None:
         await chat.shows("4 tokens · 212 tok/s · first token 41 ms · prompt 350, 312 reused")
         await chat.shows("seed 77")
         await chat.shows("212 tok/s · first token 41 ms ─")
-        await chat.shows("random, last 77")
+        await chat.shows("random (77)")
 
 
 async def test_the_history_goes_along_with_its_ids(open_chat: OpenChat) -> None:
@@ -259,7 +259,7 @@ async def test_notices_and_reasons_are_shown(open_chat: OpenChat) -> None:
         await chat.shows("Stopped at the limit of 256 tokens.")
         await chat.ask("c")
         await chat.answer("d", reason="context")
-        await chat.shows("The context of 8,192 tokens is full. Ctrl+N begins a new chat.")
+        await chat.shows("The context of 8,192 tokens is full. Ctrl+N")
 
 
 async def test_a_slider_moved_in_mid_reply_is_sent_at_once(open_chat: OpenChat) -> None:

@@ -26,17 +26,17 @@ async def test_the_large_screen(open_chat: OpenChat) -> None:
         assert len(rows) == 48
         assert rows[0].startswith("─ smollm2 · Llama · 135 M · int4 ───")
         assert rows[0].endswith("─── 212 tok/s · first token 41 ms ─")
-        left = [row[:116].rstrip() for row in rows]
+        left = [row[:114].rstrip() for row in rows]
         assert " you        What is the capital of France?" in left
         assert " smollm2    The capital of France is Paris." in left
-        right = [row[116:].rstrip() for row in rows]
+        right = [row[114:].rstrip() for row in rows]
         assert right[1] == "│ Sampler"
-        assert right[2] == "│   temperature ━━●────────────────    0.20"
-        assert right[3] == "│   top-k       ━━━━●──────────────      40"
-        assert right[5] == "│   min-p       ●──────────────────     off"
-        assert "│ █ 280 reused  ▓ 32 new             · free" in right
-        assert right[17] == "│  0 ▎····   8 ▎····  16 ▎····  24 ▎····"
-        assert "│ Memory                     process 480 MB" in right
+        assert right[2] == "│   temperature ━━●──────────────────    0.20"
+        assert right[3] == "│   top-k       ━━━━●────────────────      40"
+        assert right[5] == "│   min-p       ●────────────────────     off"
+        assert "│ █ 280 reused  ▓ 32 new               · free" in right
+        assert right[17] == "│  0 ▎·····   8 ▎·····  16 ▎·····  24 ▎·····"
+        assert "│ Memory                       process 480 MB" in right
         assert rows[41].startswith("─ tokens 4 · 0.1 % of 8,192 ───")
         assert rows[42].startswith("▐What▌▐␣about▌▐␣it▌▐?▌")
         assert rows[44].startswith(" id 63 · 3F · ?")

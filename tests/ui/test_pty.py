@@ -85,7 +85,7 @@ def test_no_escape_sequence_of_a_model_reaches_the_terminal(terminals: list[Term
     terminal.until("Enter send")
     terminal.send("\x1b[200~A\x1b]52;c;aGk=\x07\x9b31m\x1b[201~")  # pasted, in brackets as terminals do
     terminal.send("hello\r")
-    terminal.until("seed 77")
+    terminal.until("first token 41 ms")
     terminal.send("\x1bOP")  # F1
     terminal.until("Esc closes")
     terminal.leave()
@@ -101,7 +101,7 @@ def test_copy_reaches_the_terminals_clipboard(terminals: list[Terminal]) -> None
     terminals.append(terminal)
     terminal.until("Enter send")
     terminal.send("hello\r")
-    terminal.until("seed 77")
+    terminal.until("first token 41 ms")
     terminal.send("\x0f")  # Ctrl+O
     terminal.until("characters to the terminal")
     nasty = "A\x1b]52;c;aGk=\x1b\\B\x1b[2JC\x9b31mD\x1b]0;title\x07E\u202eF"
@@ -109,7 +109,7 @@ def test_copy_reaches_the_terminals_clipboard(terminals: list[Terminal]) -> None
 
 
 @pytest.mark.parametrize(
-    ("kind", "shows"), [("load", "loading"), ("hang", "prefill"), ("talk", "word word"), ("answer", "seed 77")]
+    ("kind", "shows"), [("load", "loading"), ("hang", "prefill"), ("talk", "word word"), ("answer", "first token")]
 )
 def test_leaving_takes_no_time_and_restores_the_terminal(terminals: list[Terminal], kind: str, shows: str) -> None:
     """Would catch: a quit that waits for the engine, a status that lies, a terminal left in the other screen."""

@@ -248,7 +248,7 @@ async def test_the_last_seed_can_be_kept() -> None:
         await pilot.press("l")
         seed.show_last(77)
         await pilot.pause()
-        assert app.line.rstrip().endswith("random, last 77")
+        assert app.line.rstrip().endswith("random (77)")
         await pilot.press("l")
         await pilot.pause()
         assert app.changes == [77]

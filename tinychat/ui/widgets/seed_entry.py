@@ -9,7 +9,7 @@ from tinychat.ui.widgets.setting import Setting
 
 
 class SeedEntry(Setting):
-    """`seed   random, last 1234567`"""
+    """`seed   random (1234567)`: with what the last reply drew."""
 
     HELP = """
 **The seed.** With a fixed seed, the same conversation and the same settings give the same reply.
@@ -41,7 +41,7 @@ class SeedEntry(Setting):
         """Return the fixed seed, or that it is random."""
         if self.value is not None:
             return f"{self.value:d}"
-        return "random" if self.last is None else f"random, last {self.last}"
+        return "random" if self.last is None else f"random ({self.last})"
 
     def action_keep_last(self) -> None:
         """Fix the seed of the last reply."""
