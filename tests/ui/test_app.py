@@ -18,7 +18,7 @@ from tinychat.ui.commands import key_name
 from tinychat.ui.screens.chat import ChatScreen
 from tinychat.ui.screens.help import HelpScreen
 from tinychat.ui.screens.system_prompt import SystemPromptScreen
-from tinychat.ui.widgets.prompt import PromptEditor
+from tinychat.ui.widgets.prompt_editor import PromptEditor
 from tinychat.ui.widgets.seed_entry import SeedEntry
 from tinychat.ui.widgets.slider import Slider
 

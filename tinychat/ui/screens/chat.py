@@ -23,6 +23,7 @@ from tinychat.ui.widgets.editor import Editor
 from tinychat.ui.widgets.new_text import NewText
 from tinychat.ui.widgets.note import Note
 from tinychat.ui.widgets.prompt import Prompt
+from tinychat.ui.widgets.prompt_editor import PromptEditor
 from tinychat.ui.widgets.sampler_panel import SamplerPanel
 from tinychat.ui.widgets.setting import Setting
 from tinychat.ui.widgets.transcript import Transcript
@@ -91,8 +92,8 @@ class ChatScreen(EngineScreen):
 
     # The prompt
 
-    @on(Prompt.Submitted)
-    def _submitted(self, event: Prompt.Submitted) -> None:
+    @on(PromptEditor.Submitted)
+    def _submitted(self, event: PromptEditor.Submitted) -> None:
         """Send the draft, have it wait, or say why not; in the last two cases it stays where it is."""
         if not event.text.strip():
             return

@@ -42,7 +42,8 @@ from tinychat.ui.widgets.key_bar import KeyBar
 from tinychat.ui.widgets.memory_gauge import MemoryGauge
 from tinychat.ui.widgets.new_text import NewText
 from tinychat.ui.widgets.note import Note
-from tinychat.ui.widgets.prompt import Prompt, PromptEditor
+from tinychat.ui.widgets.prompt import Prompt
+from tinychat.ui.widgets.prompt_editor import PromptEditor
 from tinychat.ui.widgets.sampler_panel import SamplerPanel
 from tinychat.ui.widgets.side_panel import SidePanel
 from tinychat.ui.widgets.status_line import StatusLine

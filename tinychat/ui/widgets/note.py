@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tinychat.ui.remarks import Remark
-from tinychat.ui.widgets.text_block import Section, TextBlock
+from tinychat.ui.widgets.section import Section
+from tinychat.ui.widgets.text_block import TextBlock
 
 
 class Note(TextBlock):

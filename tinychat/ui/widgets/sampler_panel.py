@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,65 +14,16 @@ from textual.message import Message
 
 from tinychat.protocol import SamplerSettings
 from tinychat.ranges import SAMPLER_RANGES
-from tinychat.ui.widgets.line_widget import Line, LineWidget
+from tinychat.ui.widgets.heading import Heading
 from tinychat.ui.widgets.seed_entry import SeedEntry
 from tinychat.ui.widgets.setting import Setting
 from tinychat.ui.widgets.slider import Slider
-from tinychat.ui.wrapping import WrappedText
+from tinychat.ui.widgets.sources import Sources
 
 
 def _slider(field: str, label: str, high: float | None = None, **names: float) -> Slider:
     words = tuple((value, word) for word, value in names.items())
     return Slider(field, label, SAMPLER_RANGES[field], high=high, names=words, id=field.replace("_", "-"))
-
-
-class Heading(LineWidget):
-    """The name of a part of the side panel."""
-
-    COMPONENT_CLASSES = {"heading--title"}
-
-    DEFAULT_CSS = """
-    Heading {
-        height: 1;
-        & .heading--title { color: $foreground; text-style: bold; }
-    }
-    """
-
-    def __init__(self, title: str) -> None:
-        super().__init__()
-        self._title = title
-
-    def compose_lines(self, width: int) -> Sequence[Line]:
-        """Return the one line."""
-        return [((self._title, "heading--title"),)]
-
-
-class Sources(LineWidget):
-    """Says where the values come from: of the setting in focus, or of all of them."""
-
-    COMPONENT_CLASSES = {"sources--text"}
-
-    DEFAULT_CSS = """
-    Sources {
-        height: auto;
-        min-height: 2;
-        & .sources--text { color: $quiet; }
-    }
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._text = ""
-
-    def show(self, text: str) -> None:
-        """Show a sentence."""
-        self._text = text
-        self.update_lines()
-
-    def compose_lines(self, width: int) -> Sequence[Line]:
-        """Return the sentence, wrapped; always two lines at least, so that the panel below doesn't jump."""
-        lines = WrappedText(max(1, width - 2), self._text).lines
-        return [((f"  {line}", "sources--text"),) for line in (*lines, "", "")[: max(2, len(lines))]]
 
 
 class SamplerPanel(Vertical):

@@ -14,7 +14,7 @@ class SeedEntry(Setting):
     HELP = """
 **The seed.** With a fixed seed, the same conversation and the same settings give the same reply.
 
-* type a number and press `enter` to fix it
+* type a number and press `Enter` to fix it
 * `l` fixes the one that the last reply drew
 * `r` back to another one each reply
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -187,16 +186,3 @@ class Setting(LineWidget, can_focus=True):
         else:
             self.entry = None
             self.choose(value)
-
-
-def parsed(name: str, text: str) -> float:
-    """Return the number in a typed text.
-
-    Raises:
-        ValueError: It holds none.
-    """
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise ValueError(f"{name} is {text!r}, but has to be a number.") from error
-    return value if math.isfinite(value) else math.inf

@@ -11,7 +11,7 @@ from textual.binding import Binding
 
 from tinychat.ranges import Range
 from tinychat.ui.widgets.line_widget import Line
-from tinychat.ui.widgets.setting import LABEL_CELLS, VALUE_CELLS, Setting, parsed
+from tinychat.ui.widgets.setting import LABEL_CELLS, VALUE_CELLS, Setting
 
 COARSE: Final = 10
 """Steps that shift makes at once."""
@@ -27,9 +27,9 @@ class Slider(Setting):
     HELP = """
 **A sampler setting.** What you choose holds from the very next token on, also in the middle of a reply.
 
-* `←` `→` one step, with `shift` ten
-* `home` `end` the ends of the bar
-* type a number and press `enter`; it may lie beyond the bar
+* `←` `→` one step, with `Shift` ten
+* `Home` `End` the ends of the bar
+* type a number and press `Enter`; it may lie beyond the bar
 * `r` back to the model's own value
 * click or drag with the mouse
 """
@@ -73,7 +73,10 @@ class Slider(Setting):
 
     def check(self, text: str) -> float:
         """Return the number in a typed text, which may lie beyond the bar but not beyond the range."""
-        value = parsed(self.label, text)
+        try:
+            value = float(text)
+        except ValueError as error:
+            raise ValueError(f"{self.label} is {text!r}, but has to be a number.") from error
         self.limits.check(self.label, value)
         return int(value) if self.limits.integer else value
 

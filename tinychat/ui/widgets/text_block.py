@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from rich.cells import set_cell_size
 from rich.segment import Segment
+from rich.style import Style
 from textual.geometry import Region, Size
 from textual.reactive import Reactive
 from textual.selection import Selection
@@ -15,6 +15,7 @@ from textual.strip import Strip
 
 from tinychat.ui.foreign_text import pictured
 from tinychat.ui.widgets.line_widget import cut
+from tinychat.ui.widgets.section import Section
 from tinychat.ui.widgets.strip_widget import StripWidget
 from tinychat.ui.wrapping import WrappedText
 
@@ -24,26 +25,6 @@ STACKED_BELOW: Final = 50
 """A block narrower than this has its label on a line of its own."""
 WIDEST: Final = 100
 """Text is not set wider than this, however wide the screen: longer lines are hard to read."""
-
-
-@dataclass(slots=True)
-class Section:
-    """A stretch of a block in one style, or of lines that bring their own."""
-
-    style: str = ""
-    """Component class."""
-    wrapped: WrappedText | None = None
-    rendered: list[list[Segment]] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        """The number of lines."""
-        return len(self.rendered) if self.wrapped is None else len(self.wrapped.lines)
-
-    def line(self, number: int) -> list[Segment]:
-        """Return a line; one of wrapped text has no style yet."""
-        if self.wrapped is None:
-            return self.rendered[number]
-        return [Segment(self.wrapped.lines[number].rstrip(" "))]
 
 
 class TextBlock(StripWidget):
@@ -66,8 +47,10 @@ class TextBlock(StripWidget):
         self._width = -1
         self._sections: list[Section] = []
         self._strips: list[Strip] = []
+        self._drawn_in: list[Style] = []
+        """The styles that the strips hold."""
         self._stale = False
-        """Whether strips hold styles of another theme; their number is right all the same."""
+        """Whether the styles may be others by now; the number of strips is right all the same."""
 
     def compose_sections(self, width: int) -> list[Section]:
         """Return the content of the block at `width` cells, label not counted."""
@@ -136,7 +119,11 @@ class TextBlock(StripWidget):
         """Compose and draw everything, if the width is another or the styles are."""
         if width == self._width and not self._stale:
             return
-        self._width, self._stale = width, False
+        styles = [self.style_of(name) for name in ("", *sorted(self.COMPONENT_CLASSES))]
+        self._stale = False
+        if width == self._width and styles == self._drawn_in:
+            return
+        self._width, self._drawn_in = width, styles
         self._sections = self.compose_sections(max(1, min(WIDEST, width - self._gutter(width) - 1)))
         self._strips = []
         if self._stacked:

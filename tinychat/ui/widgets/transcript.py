@@ -27,8 +27,8 @@ class Transcript(VerticalScroll, StripWidget):
     """
 
     HELP = """
-**The transcript.** `PgUp` and `PgDn` scroll, `ctrl+end` goes back to the end and follows it.
-`ctrl+up` and `ctrl+down` choose a reply for the keys that act on one: copy, raw or Markdown, thinking.
+**The transcript.** `PgUp` and `PgDn` scroll, `Ctrl+End` goes back to the end and follows it.
+`Ctrl+↑` and `Ctrl+↓` choose a reply for the keys that act on one: copy, raw or Markdown, thinking.
 """
 
     DEFAULT_CSS = """
@@ -63,6 +63,13 @@ class Transcript(VerticalScroll, StripWidget):
         super().__init__(id=id)
         self._chosen: TurnView | None = None
         self._was_at_end = True
+
+    def update_node_styles(self, animate: bool = True) -> None:
+        """Style the container alone: no turn looks different for being hovered over, focused or scrolled in here.
+
+        Textual would style and redraw every turn of the conversation.
+        """
+        self.app.stylesheet.update_nodes([self], animate=animate)
 
     def add(self, block: TextBlock) -> None:
         """Append a turn or a note, and follow."""

@@ -9,7 +9,8 @@ from textual.message import Message
 from tinychat.chats import Turn
 from tinychat.ui import figures
 from tinychat.ui.remarks import Remark
-from tinychat.ui.widgets.text_block import Section, TextBlock
+from tinychat.ui.widgets.section import Section
+from tinychat.ui.widgets.text_block import TextBlock
 
 MARKDOWN_CHARACTERS = 100_000
 """A reply longer than this stays raw: laying it out would be felt."""
