@@ -131,14 +131,14 @@ def test_a_base_model_says_where_it_stops(tinychat: Command, gpt2_folder: Path) 
     [
         (("--context", "129"), 2, "--context 129 is more than the 128 tokens repo was made for."),
         (("--dtype", "int4"), 1, "isn't stored in 4 bits"),
-        (("--context", "8"), 1, "but the context holds 8."),
+        (("--context", "16"), 1, "but the context holds 16."),
     ],
 )
 def test_what_the_engine_refuses(
     tinychat: Command, gpt2_folder: Path, words: tuple[str, ...], status: int, says: str
 ) -> None:
     """Would catch: the engine's errors without their exit status or their remedy."""
-    ended = tinychat("run", str(gpt2_folder), "Hello there, how are you today, my friend?", *words)
+    ended = tinychat("run", str(gpt2_folder), "Hello there, how are you today? " * 3, *words)
     assert ended.status == status
     assert says in ended.stderr
     assert ended.stdout == b""

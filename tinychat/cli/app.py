@@ -45,7 +45,7 @@ def tinychat(
     `tinychat run` opens the chat with a small model that comes from the Python package index.
     """
     if debug:
-        log.print_everything()
+        log.print_too()
     if context.invoked_subcommand is None:
         Notices().line(context.get_help())
         raise typer.Exit(WRONG_WORDS)

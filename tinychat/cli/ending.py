@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import threading
-import traceback
 from types import FrameType, TracebackType
 from typing import Final, Self
 
@@ -15,6 +15,8 @@ import typer
 from tinychat.cli import log
 from tinychat.cli.console import Notices, ReaderLeft
 from tinychat.errors import Cancelled, TinychatError, UsageError
+
+_LOG: Final = logging.getLogger(__name__)
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -58,6 +60,7 @@ def run_command(arguments: list[str]) -> int:
     notices = Notices()
     try:
         _listen()
+        log.begin()
         # Here, so that a Ctrl-C while it is imported ends quietly, too.
         from tinychat.cli.app import app
 
@@ -131,7 +134,7 @@ def _without_reader() -> int:
 
 
 def _failed(notices: Notices, error: TinychatError, cause: Exception) -> int:
-    log.record("".join(traceback.format_exception(cause)))
+    _LOG.debug("The command failed.", exc_info=cause)
     notices.line(str(error))
     return FAILED
 

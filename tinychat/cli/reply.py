@@ -11,7 +11,6 @@ from tinychat.cli.ending import Interruption
 from tinychat.cli.headless import Headless
 from tinychat.protocol import Generate, Limits, LoadModel, Message, ModelReady, TokenEmitted, TurnFinished
 
-
 _TOP: Final = 5
 """Alternatives of a token under --json."""
 

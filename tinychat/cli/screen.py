@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from tinychat.cli import log
 from tinychat.protocol import Limits, LoadModel
 
 
@@ -19,6 +20,7 @@ def open_chat(
     from tinychat.engine.thread import LocalEngine
     from tinychat.ui.app import ChatApp
 
+    log.leave_the_terminal()
     engine = LocalEngine()
     app = ChatApp(engine, load, system=system, limits=limits, think=think, raw=raw, theme=theme)
     try:
