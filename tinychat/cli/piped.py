@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
+from typing import Final
 
+from tinychat.cli.console import Notices
 from tinychat.errors import TinychatError, UsageError
+
+_PATIENCE: Final = 3.0
+"""Seconds after which a person is told that stdin is still open."""
 
 
 def piped_text() -> str:
@@ -19,15 +25,20 @@ def piped_text() -> str:
 
 
 def piped_bytes() -> bytes:
-    """Return the bytes of stdin.
+    """Return the bytes of stdin; where its end is long in coming, say what is waited for.
 
     Raises:
         TinychatError: They can't be read.
     """
+    remark = threading.Timer(_PATIENCE, lambda: Notices().line("note: reading stdin to its end before answering."))
+    remark.daemon = True
+    remark.start()
     try:
         return sys.stdin.buffer.read()
     except OSError as error:
         raise TinychatError(f"stdin can't be read: {error.strerror or error}.") from None
+    finally:
+        remark.cancel()
 
 
 def decoded(data: bytes, place: str) -> str:
