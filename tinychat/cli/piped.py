@@ -48,7 +48,7 @@ def decoded(data: bytes, place: str) -> str:
         TinychatError: It is no UTF-8.
     """
     try:
-        return data.decode("utf-8-sig")
+        return data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise TinychatError(
             f"{place} is not UTF-8: byte {error.start:,} is 0x{data[error.start]:02X}.",
