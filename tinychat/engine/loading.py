@@ -25,6 +25,8 @@ from tinychat.protocol import LoadModel, ModelInfo, SamplerSettings
 DTYPES: Final = ("auto", "fp32", "bf16", "int4")
 FOUR_BITS: Final = ("Q4_0", "Q4_1")
 """Types of a GGUF file that --dtype int4 takes as they are."""
+LEAST_ASKED: Final = 16
+"""Fewest tokens a context may be asked to hold."""
 BASE_MAX_TOKENS: Final = 256
 """Limit of a base model's reply where the person sets none: it never ends by itself."""
 
@@ -199,6 +201,8 @@ def _context(
             f"--context {asked} is more than the {positions:,} tokens {command.card.name} was made for.",
             f"Use --context {positions} or less.",
         )
+    if asked is not None and asked < (least := min(LEAST_ASKED, positions)):
+        raise UsageError(f"--context {asked} is too small to say anything in.", f"Use --context {least} or more.")
     free = memory.available()
     capacity = memory.fit_context(
         asked=asked,

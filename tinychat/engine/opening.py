@@ -13,7 +13,7 @@ from pathlib import Path
 from tinychat import models
 from tinychat.catalog import ModelCard
 from tinychat.engine.defaults import sampler_defaults
-from tinychat.errors import CheckpointError
+from tinychat.errors import CheckpointError, UsageError
 from tinychat.protocol import SamplerSettings
 from tinychat.text.chat_template import ChatTemplate
 from tinychat.text.tokenizer import Tokenizer
@@ -49,7 +49,7 @@ def open_model(path: Path, card: ModelCard, flags: Iterable[tuple[str, float | i
         flags: Sampler settings the person asked for.
 
     Raises:
-        TinychatError: A file is missing, corrupt, or of a kind tinychat doesn't run.
+        TinychatError: A file is missing, corrupt, or of a kind tinychat doesn't run; or a flag is out of its range.
     """
     started = time.perf_counter()
     checkpoint = open_checkpoint(path)
@@ -74,9 +74,12 @@ def _read(
         own = ChatTemplate.from_gguf(config, names) if gguf else ChatTemplate.from_folder(path, names)
         if own is None and card.format == "chat":
             notices.append(f"{card.name} has no chat template: as a base model, it continues a transcript.")
-    sampler, sources, passed_over = sampler_defaults(
-        flags=flags, card=card.sampler, generation_config=generation_config, metadata=config
-    )
+    try:
+        sampler, sources, passed_over = sampler_defaults(
+            flags=flags, card=card.sampler, generation_config=generation_config, metadata=config
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     end_ids = tokenizer.end_ids
     for place, values in (("config.json", config), ("generation_config.json", generation_config)):
         end_ids |= _ids(values.get("eos_token_id"), place)

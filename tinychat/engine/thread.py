@@ -13,7 +13,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from tinychat.engine.loading import Session
     from tinychat.engine.reply import Reply
 
+_LOOK = 0.2
+"""Seconds between two looks at whether the thread that is to answer is still there."""
 _STATS_EVERY = 0.1
 """Seconds between two reports of caches and memory, and of a download's bytes."""
 
@@ -115,9 +117,15 @@ class LocalEngine:
         """Run `work` on the engine thread with the loaded session, and return what it returns, or raise what it raises.
 
         For one-shot commands that measure: torch may run on no other thread.
+
+        Raises:
+            Cancelled: The engine was shut down.
         """
         future: Future[Any] = Future()
         self._inbox.put(_Call(work, future))
+        while not wait((future,), timeout=_LOOK).done:
+            if not self._thread.is_alive() and not future.done():
+                raise Cancelled("The engine was shut down.")
         return future.result()
 
     def close(self, timeout: float = 0.3) -> bool:
@@ -135,7 +143,10 @@ class LocalEngine:
     def _run(self) -> None:
         while not self._shutdown:
             command = self._waiting.popleft() if self._waiting else self._inbox.get()
-            self._handle(command)
+            try:
+                self._handle(command)
+            except BaseException as error:  # only Shutdown may end the thread
+                self._fail(error)
 
     def _handle(self, command: Command | _Fetched | _Call) -> None:
         """Do what a command says, now that nothing else is being done."""
@@ -149,6 +160,7 @@ class LocalEngine:
             case _Call():
                 self._run_call(command)
             case Unload():
+                self._abandon_load()
                 self._unload()
             case _:
                 self._answer(command)
@@ -161,17 +173,21 @@ class LocalEngine:
             except queue.Empty:
                 return
             if isinstance(command, Cancel | Shutdown | SetSampler | Tokenize):
-                self._answer(command)
-            else:
-                self._waiting.append(command)
+                try:
+                    self._answer(command)
+                except BaseException as error:  # it is no reason to end the reply or the load
+                    self._fail(error)
+                continue
+            if isinstance(command, LoadModel | Unload) and self._load is not None:
+                self._load.cancelled.set()
+            self._waiting.append(command)
 
     def _answer(self, command: Command) -> None:
         """Do what a command says that may come at any time."""
         match command:
             case Cancel():
                 self._cancel_turn(command.turn_id)
-                if self._load is not None and command.load_id == self._load.command.load_id:
-                    self._load.cancelled.set()
+                self._cancel_load(command.load_id)
             case Shutdown():
                 self._shutdown = self._stop_reply = True
                 if self._load is not None:
@@ -195,13 +211,23 @@ class LocalEngine:
                 self._waiting.remove(waiting)
                 self._fail(Cancelled("The reply was cancelled before it began."), turn_id=turn_id)
 
+    def _cancel_load(self, load_id: int | None) -> None:
+        """Stop the load that has begun, or drop one that waits."""
+        if load_id is None:
+            return
+        if self._load is not None and load_id == self._load.command.load_id:
+            self._load.cancelled.set()
+        for waiting in list(self._waiting):
+            if isinstance(waiting, LoadModel) and waiting.load_id == load_id:
+                self._waiting.remove(waiting)
+                self._fail(Cancelled("The load was cancelled before it began."), load_id=load_id)
+
     # -----------------------------------------------------------------------------------------------------------------
     # Loading
 
     def _begin_load(self, command: LoadModel) -> None:
         """Let go of the old model and fetch the files on a thread of their own; then `_Fetched` comes."""
-        if self._load is not None:
-            self._load.cancelled.set()
+        self._abandon_load()
         self._unload()
         cancelled = threading.Event()
         self._load = _Load(command, cancelled)
@@ -255,12 +281,12 @@ class LocalEngine:
         from tinychat.engine.loading import load, usable_cores
 
         kernels, notices = choose_kernels(command.threads or usable_cores())
-        last = 0.0
+        last = "", 0.0
 
         def reading(stage: str, fraction: float) -> None:
             nonlocal last
-            if fraction - last >= 0.01:
-                last = fraction
+            if stage != last[0] or fraction - last[1] >= 0.01:
+                last = stage, fraction
                 progress(stage, 0.2 + 0.8 * fraction)
 
         session = load(opened, command, kernels, reading, notices)
@@ -275,6 +301,13 @@ class LocalEngine:
         self._serve()
         if self._load is None or self._load.cancelled.is_set():
             raise Cancelled("Loading was stopped.")
+
+    def _abandon_load(self) -> None:
+        """End a load whose files are not here yet; what its download still sends is passed over."""
+        if self._load is not None:
+            self._load.cancelled.set()
+            self._fail(Cancelled("Loading was stopped."), load_id=self._load.command.load_id)
+            self._load = None
 
     def _unload(self) -> None:
         if self._opened is not None:
@@ -305,10 +338,13 @@ class LocalEngine:
                 self._report(reply.reused)
         except BaseException as caught:
             error = caught
-        if self._reply is not None:
-            reason = "failed" if error is not None else self._reply.reason
-            self._emit([self._reply.finish(reason or "failed")])
-            self._report(self._reply.reused, force=True)
+        try:
+            if self._reply is not None:
+                reason = "failed" if error is not None else self._reply.reason
+                self._emit([self._reply.finish(reason or "failed")])
+                self._report(self._reply.reused, force=True)
+        except BaseException as caught:
+            error = error or caught
         self._reply = self._turn_id = None
         if error is not None:
             self._fail(error, turn_id=command.turn_id)
@@ -352,7 +388,7 @@ class LocalEngine:
         detail = "".join(traceback.format_exception(error))
         if isinstance(error, TinychatError):
             summary, remedy = error.summary, error.remedy
-        elif isinstance(error, MemoryError):
+        elif isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's own is a RuntimeError
             summary, remedy = "The machine ran out of memory.", "Close other programs, or choose a smaller model."
         else:
             summary = f"Something went wrong that tinychat has no sentence for: {type(error).__name__}: {error}"
