@@ -33,10 +33,10 @@ async def test_themes_of_ours_and_of_others_work(open_chat: OpenChat, theme: str
         await chat.ask("Hello")
         await chat.answer("# Hi\n\n```python\nx = 1\n```")
         await chat.shows("x = 1")
-        style = chat.screen.query("TurnView").last().style_of("turn--block")  # type: ignore[attr-defined]
+        style = chat.screen.query("TurnView").last().style_of("markdown--block")  # type: ignore[attr-defined]
         chat.app.theme = "tinychat-light" if theme != "tinychat-light" else "tinychat-dark"
         await chat.until(
-            lambda: chat.screen.query("TurnView").last().style_of("turn--block") != style  # type: ignore[attr-defined]
+            lambda: chat.screen.query("TurnView").last().style_of("markdown--block") != style  # type: ignore[attr-defined]
         )
         await chat.shows("x = 1")
 

@@ -10,21 +10,10 @@ from tinychat.ui.widgets.text_block import TextBlock
 class Note(TextBlock):
     """Some sentences that nobody said, and that the model is not told."""
 
-    COMPONENT_CLASSES = {"note--label", "note--quiet", "note--warning", "note--error"}
-
-    DEFAULT_CSS = """
-    Note {
-        & .note--label { color: $quiet; }
-        & .note--quiet { color: $quiet; }
-        & .note--warning { color: $warning; }
-        & .note--error { color: $error; }
-    }
-    """
-
     def __init__(self, label: str, remarks: list[Remark]) -> None:
-        super().__init__(label, "note--label")
+        super().__init__(label, "label--note")
         self._remarks = remarks
 
     def compose_sections(self, width: int) -> list[Section]:
         """Return a section a sentence."""
-        return [self.plain(remark.text, width, f"note--{remark.tone}") for remark in self._remarks]
+        return [self.plain(remark.text, width, f"tone--{remark.tone}") for remark in self._remarks]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from rich.cells import set_cell_size
@@ -30,7 +29,9 @@ WIDEST: Final = 100
 class TextBlock(StripWidget):
     """A token costs its own line; the lines above cost next to nothing, however many there are.
 
-    Textual's own cache of a widget's lines is dropped whenever the widget grows, which a reply does all the time.
+    Textual's own cache of a widget's lines is dropped whenever the widget grows, which a reply does all the time. Styles
+    are the transcript's, and text is not set anew where only the room beside it has changed, so that a long conversation
+    takes another theme or the side panel at once.
     """
 
     virtual_size = Reactive(Size(0, 0), layout=False, repaint=False)
@@ -44,9 +45,11 @@ class TextBlock(StripWidget):
         super().__init__()
         self._label = label
         self._label_style = label_style
-        self._width = -1
+        self._form: tuple[int, bool] | None = None
+        """What the strips were made for: cells of text a line, and whether the label stands above; None: make them."""
         self._sections: list[Section] = []
         self._strips: list[Strip] = []
+        """Lines without the blank cells after their text."""
         self._drawn_in: list[Style] = []
         """The styles that the strips hold."""
         self._stale = False
@@ -60,14 +63,19 @@ class TextBlock(StripWidget):
         """Return foreign text as a section, wrapped."""
         return Section(style, WrappedText(width, pictured(text)))
 
+    def style_of(self, name: str) -> Style:
+        """Return the transcript's style of that name."""
+        assert isinstance(self.parent, StripWidget)
+        return self.parent.style_of(name)
+
     def rebuild(self) -> None:
         """Compose the sections anew: the content is another."""
-        self._width = -1
+        self._form = None
         self.refresh(layout=True)
 
     def extend(self, text: str) -> None:
         """Add foreign text to the last section, which has to be wrapped text."""
-        if self._width < 0:
+        if self._form is None:
             return  # not drawn yet: the first drawing will have it
         wrapped = self._sections[-1].wrapped
         assert wrapped is not None
@@ -96,7 +104,10 @@ class TextBlock(StripWidget):
     def render_line(self, y: int) -> Strip:
         """Return line `y` as it is drawn."""
         self._build(self.size.width)
-        strip = self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.style_of(""))
+        width, style = self.size.width, self.style_of("")
+        if y >= len(self._strips):
+            return Strip.blank(width, style)
+        strip = self._strips[y].adjust_cell_length(width, style)
         selection = self.text_selection
         return strip if selection is None else self._selected(strip, y, selection)
 
@@ -116,59 +127,59 @@ class TextBlock(StripWidget):
         self.refresh()
 
     def _build(self, width: int) -> None:
-        """Compose and draw everything, if the width is another or the styles are."""
-        if width == self._width and not self._stale:
+        """Compose and draw everything, if the form is another or the styles are."""
+        stacked = width < STACKED_BELOW and bool(self._label)
+        form = (max(1, min(WIDEST, width - (1 if stacked else GUTTER) - 1)), stacked)
+        if form == self._form and not self._stale:
             return
-        styles = [self.style_of(name) for name in ("", *sorted(self.COMPONENT_CLASSES))]
+        assert self.parent is not None
+        styles = [self.style_of(name) for name in ("", *sorted(self.parent.COMPONENT_CLASSES))]
         self._stale = False
-        if width == self._width and styles == self._drawn_in:
+        if form == self._form and styles == self._drawn_in:
             return
-        self._width, self._drawn_in = width, styles
-        self._sections = self.compose_sections(max(1, min(WIDEST, width - self._gutter(width) - 1)))
+        self._form, self._drawn_in = form, styles
+        self._sections = self.compose_sections(form[0])
         self._strips = []
-        if self._stacked:
-            self._strips.append(self._strip(((cut(self._label, width), self._label_style),)))
+        if stacked:
+            self._strips.append(Strip([Segment(cut(self._label, width), self.style_of(self._label_style))]))
         for index in range(len(self._sections)):
             self._draw(index)
 
     def _draw(self, index: int, first: int = 0) -> None:
         """Append the strips of section `index`, from its line `first` on."""
         section = self._sections[index]
-        style = self.style_of(section.style)
+        style, label_style = self.style_of(section.style), self.style_of(self._label_style)
         start = sum(map(len, self._sections[:index]))
-        gutter = self._gutter(self._width)
+        gutter = self._gutter
         for number in range(first, len(section)):
             label = "" if self._stacked or start + number else cut(self._label, gutter - 1)
             text = [Segment(s.text, style + s.style if s.style else style) for s in section.line(number)]
             if index == len(self._sections) - 1 and number == len(section) - 1:
                 text += self.tail()
-            head = ((set_cell_size(label, gutter), self._label_style),)
-            self._strips.append(self._strip(head, text, start + number))
+            # The text knows its place, so that it can be selected with the mouse; the label doesn't, so that it can't.
+            body = Strip(text).apply_offsets(0, start + number)
+            self._strips.append(Strip([Segment(set_cell_size(label, gutter), label_style), *body]))
 
     def tail(self) -> list[Segment]:
         """Return what stands after the last character."""
         return []
 
-    def _strip(self, gutter: Sequence[tuple[str, str]], text: Sequence[Segment] = (), number: int = 0) -> Strip:
-        """Join label and text; the text knows its place, so that it can be selected with the mouse."""
-        head = [Segment(label, self.style_of(name)) for label, name in gutter if label]
-        body = Strip(text).apply_offsets(0, number) if text else Strip([])
-        return Strip([*head, *body]).adjust_cell_length(self._width, self.style_of(""))
-
     @property
     def _stacked(self) -> bool:
         """Whether the label stands above the text."""
-        return self._width < STACKED_BELOW and bool(self._label)
+        return self._form is not None and self._form[1]
 
-    def _gutter(self, width: int) -> int:
-        return GUTTER if width >= STACKED_BELOW else 1
+    @property
+    def _gutter(self) -> int:
+        """Cells before the text."""
+        return 1 if self._stacked or not self._label else GUTTER
 
     def _selected(self, strip: Strip, y: int, selection: Selection) -> Strip:
         """Return a strip with its selected part highlighted."""
         span = selection.get_span(y - self._stacked)
         if span is None or y < self._stacked:
             return strip
-        gutter = self._gutter(self._width)
+        gutter = self._gutter
         start = gutter + span[0]
         end = strip.cell_length if span[1] < 0 else gutter + span[1]
         if not start < end <= strip.cell_length:

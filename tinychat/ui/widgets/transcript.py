@@ -48,6 +48,14 @@ class Transcript(VerticalScroll, StripWidget):
     }
     """
 
+    COMPONENT_CLASSES = {
+        "label--person", "label--model", "label--note", "label--chosen",
+        "tone--quiet", "tone--warning", "tone--error", "text--thinking", "text--cursor",
+        "markdown--heading", "markdown--strong", "markdown--code", "markdown--quiet", "markdown--block",
+        "markdown--comment", "markdown--keyword", "markdown--string", "markdown--number", "markdown--function",
+    }  # fmt: skip
+    """Styles of the turns and notes in it: held here once, since styling each of them anew takes milliseconds."""
+
     virtual_size = Reactive(Size(0, 0), layout=False, repaint=False)
     """The size of the whole text. Textual's own lays the screen out a second time whenever it changes, which a streamed
     reply would pay for with each line; the scrollbar has its own way to hear of it."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
 from rich.segment import Segment
 from textual import events
 from textual.message import Message
@@ -12,46 +15,15 @@ from tinychat.ui.remarks import Remark
 from tinychat.ui.widgets.section import Section
 from tinychat.ui.widgets.text_block import TextBlock
 
-MARKDOWN_CHARACTERS = 100_000
+MARKDOWN_CHARACTERS: Final = 100_000
 """A reply longer than this stays raw: laying it out would be felt."""
-
-
-_GROWTH = 6
+_GROWTH: Final = 6
 """Lines that a reply being said grows by at once, on a screen that is high enough."""
+_LOG: Final = logging.getLogger(__name__)
 
 
 class TurnView(TextBlock):
     """What one side said: raw while it is being said, then Markdown or raw, with the thinking folded above it."""
-
-    COMPONENT_CLASSES = {
-        "turn--person", "turn--model", "turn--current", "turn--cursor", "turn--thinking", "turn--thinking-head",
-        "turn--quiet", "turn--warning", "turn--error",
-        "turn--heading", "turn--strong", "turn--code", "turn--block", "turn--comment", "turn--keyword", "turn--string",
-        "turn--number", "turn--function",
-    }  # fmt: skip
-
-    DEFAULT_CSS = """
-    TurnView {
-        & .turn--person { color: $person; text-style: bold; }
-        & .turn--model { color: $model; text-style: bold; }
-        & .turn--current { color: $model; text-style: bold reverse; }
-        & .turn--cursor { color: $model; }
-        & .turn--thinking { color: $quiet; text-style: italic; }
-        & .turn--thinking-head { color: $quiet; }
-        & .turn--quiet { color: $quiet; }
-        & .turn--warning { color: $warning; }
-        & .turn--error { color: $error; }
-        & .turn--heading { color: $primary; text-style: bold; }
-        & .turn--strong { text-style: bold; }
-        & .turn--code { color: $accent; }
-        & .turn--block { color: $foreground; background: $panel; }
-        & .turn--comment { color: $quiet; background: $panel; }
-        & .turn--keyword { color: $model; background: $panel; }
-        & .turn--string { color: $success; background: $panel; }
-        & .turn--number { color: $accent; background: $panel; }
-        & .turn--function { color: $primary; background: $panel; }
-    }
-    """
 
     class Clicked(Message):
         """A person clicked a turn."""
@@ -72,7 +44,7 @@ class TurnView(TextBlock):
             trim: Whether the one space that a base model's reply begins with is left out of the drawing.
             live: Whether it is still being said.
         """
-        super().__init__(label, "turn--person" if turn.role == "user" else "turn--model")
+        super().__init__(label, "label--person" if turn.role == "user" else "label--model")
         self.turn = turn
         self.markdown = markdown
         self.live = live
@@ -132,8 +104,8 @@ class TurnView(TextBlock):
 
     def set_current(self, current: bool) -> None:
         """Mark the turn as the one that keys act on."""
-        role = "turn--person" if self.turn.role == "user" else "turn--model"
-        self._label_style = "turn--current" if current else role
+        role = "label--person" if self.turn.role == "user" else "label--model"
+        self._label_style = "label--chosen" if current else role
         self.rebuild()
 
     def room_for(self, lines: int) -> int:
@@ -151,12 +123,12 @@ class TurnView(TextBlock):
         if self.text or not sections or not self.live:
             sections.append(self._answer(width))
         for remark in self._remarks:
-            sections.append(self.plain(remark.text, width, f"turn--{remark.tone}"))
+            sections.append(self.plain(remark.text, width, f"tone--{remark.tone}"))
         return sections
 
     def tail(self) -> list[Segment]:
         """Return the cursor of a reply that is being said."""
-        return [Segment("▌", self.style_of("turn--cursor"))] if self.live else []
+        return [Segment("▌", self.style_of("text--cursor"))] if self.live else []
 
     def on_click(self, event: events.Click) -> None:
         """Tell that the turn was clicked; a click on the thinking's head folds or unfolds it."""
@@ -171,8 +143,8 @@ class TurnView(TextBlock):
         words = f"{figures.count(len(thinking.split()))} words"
         state = "thinking" if self.live and not self.text else "thought"
         mark = "▾" if self.thinking_open else "▸"
-        head = self.plain(f"{mark} {state}, {words} (Ctrl+T)", width, "turn--thinking-head")
-        return [head, self.plain(thinking.strip("\n"), width, "turn--thinking")] if self.thinking_open else [head]
+        head = self.plain(f"{mark} {state}, {words} (Ctrl+T)", width, "tone--quiet")
+        return [head, self.plain(thinking.strip("\n"), width, "text--thinking")] if self.thinking_open else [head]
 
     def _answer(self, width: int) -> Section:
         text = self.text
@@ -183,8 +155,9 @@ class TurnView(TextBlock):
         from tinychat.ui.markdown import markdown_lines  # 100 ms, and not before the first reply
 
         try:
-            lines = markdown_lines(text, width, lambda name: self.style_of("" if name == "text" else f"turn--{name}"))
+            lines = markdown_lines(text, width, lambda name: self.style_of("" if name == "text" else f"markdown--{name}"))
         except Exception:  # a reply can be anything, and no renderer's flaw may cost the conversation
+            _LOG.exception("A reply could not be laid out as Markdown.")
             self.markdown = False
             self._remarks.append(Remark("Shown raw: this Markdown could not be laid out.", "warning"))
             return self.plain(text, width)
