@@ -75,6 +75,17 @@ def test_stopped_json_is_complete(start: Start, talkative: str) -> None:
     assert done["text"].startswith("".join(token["text"] for token in tokens))
 
 
+def test_interrupted_at_once(start: Start) -> None:
+    """Would catch: a traceback for someone who changes their mind while the first imports run."""
+    process = start("run", "smollm2", "hi", python=("-X", "importtime"))
+    assert process.stderr is not None
+    assert any(line.endswith(b"tinychat.cli.environment\n") for line in process.stderr)
+    process.send_signal(signal.SIGINT)
+    code, _, err = ended(process)
+    assert code == 130
+    assert b"Traceback" not in err
+
+
 def test_interrupted_twice(start: Start, talkative: str) -> None:
     """Would catch: a second Ctrl-C that ends in a traceback or another status."""
     process = start("run", talkative, *ENDLESS)
