@@ -42,5 +42,3 @@ def open_chat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OpenChat:
             yield chat
 
     return opened
-
-

@@ -104,5 +104,3 @@ def _model(info: ModelInfo) -> Content:
     for label, fact in facts:
         lines.append(Content.assemble((set_cell_size(label, _KEY_CELLS), "$quiet"), " ", inert(fact)))
     return Content("\n").join(lines)
-
-

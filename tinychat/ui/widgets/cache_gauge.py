@@ -95,5 +95,3 @@ def _columns(stats: CacheStats, width: int) -> list[Line]:
             line += used_bar(bar, reused, layer.used_tokens, layer.reserved_tokens)
         lines.append(tuple(line))
     return lines
-
-

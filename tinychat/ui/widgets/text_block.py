@@ -29,9 +29,9 @@ WIDEST: Final = 100
 class TextBlock(StripWidget):
     """A token costs its own line; the lines above cost next to nothing, however many there are.
 
-    Textual's own cache of a widget's lines is dropped whenever the widget grows, which a reply does all the time. Styles
-    are the transcript's, and text is not set anew where only the room beside it has changed, so that a long conversation
-    takes another theme or the side panel at once.
+    Textual's own cache of a widget's lines is dropped whenever the widget grows, which a reply does all the time.
+    Styles are the transcript's, and text is not set anew where only the room beside it has changed, so that a long
+    conversation takes another theme or the side panel at once.
     """
 
     virtual_size = Reactive(Size(0, 0), layout=False, repaint=False)
@@ -187,4 +187,3 @@ class TextBlock(StripWidget):
         style = self.screen.get_component_rich_style("screen--selection")
         before, chosen, after = strip.divide([start, end, strip.cell_length])
         return Strip.join([before, Strip(Segment.apply_style(chosen, None, style)), after])
-

@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.message import Message
 
@@ -155,10 +156,13 @@ class TurnView(TextBlock):
         from tinychat.ui.markdown import markdown_lines  # 100 ms, and not before the first reply
 
         try:
-            lines = markdown_lines(text, width, lambda name: self.style_of("" if name == "text" else f"markdown--{name}"))
+            lines = markdown_lines(text, width, self._markdown_style)
         except Exception:  # a reply can be anything, and no renderer's flaw may cost the conversation
             _LOG.exception("A reply could not be laid out as Markdown.")
             self.markdown = False
             self._remarks.append(Remark("Shown raw: this Markdown could not be laid out.", "warning"))
             return self.plain(text, width)
         return Section(rendered=lines)
+
+    def _markdown_style(self, part: str) -> Style:
+        return self.style_of("" if part == "text" else f"markdown--{part}")
