@@ -140,7 +140,11 @@ def assert_close(actual: Measured, expected: Measured, *, rtol: float = 1e-4, at
     pairs = [*zip(names, actual.hidden, expected.hidden, strict=True), ("logits", actual.logits, expected.logits)]
     for name, ours, theirs in pairs:
         torch.testing.assert_close(
-            ours, theirs, rtol=rtol, atol=atol * float(theirs.abs().max()), msg=lambda text, name=name: f"{name}: {text}"
+            ours,
+            theirs,
+            rtol=rtol,
+            atol=atol * float(theirs.abs().max()),
+            msg=lambda text, name=name: f"{name}: {text}",
         )
 
 
