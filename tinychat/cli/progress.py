@@ -11,6 +11,8 @@ from tinychat.ui import figures
 
 _PATIENCE: Final = 0.4
 """Seconds before anything is shown: what is done by then needs no progress."""
+_CELLS: Final = 24
+"""Length of the bar."""
 _LINE_EVERY: Final = 10.0
 """Seconds between two lines of a download where lines can't be written over."""
 
@@ -34,14 +36,18 @@ class Progress:
     def stage(self, what: str, fraction: float) -> None:
         """Show what is being done, and how much of all is done."""
         if time.monotonic() - self._started >= _PATIENCE:
-            self._notices.status(f"{self._name}: {what}, {fraction:.0%}")
+            self._notices.status(f"{self._name} {_bar(fraction)} {what}")
 
     def bytes(self, _file: str, done: int, total: int) -> None:
         """Show the bytes that are here; `total` is 0 where it isn't known."""
         known = f"{figures.memory(done)} of {figures.memory(total)}" if total else figures.memory(done)
-        text = f"downloading {self._name}: {known}"
         if self._notices.rewrites:
-            self._notices.status(text)
+            self._notices.status(f"{self._name} {_bar(done / total if total else 0)} downloading {known}")
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + _LINE_EVERY
-            self._notices.line(text)
+            self._notices.line(f"downloading {self._name}: {known}")
+
+
+def _bar(fraction: float) -> str:
+    full = round(_CELLS * min(max(fraction, 0.0), 1.0))
+    return f"[{'#' * full}{'-' * (_CELLS - full)}]"

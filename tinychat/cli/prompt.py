@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -12,12 +12,9 @@ from tinychat.cli import options
 from tinychat.cli.console import Notices, Results
 from tinychat.cli.files import card_of
 from tinychat.cli.piped import decoded, piped_bytes
-from tinychat.cli.vocabulary import Vocabulary
+from tinychat.cli.vocabulary import vocabulary_of
 from tinychat.errors import TinychatError
 from tinychat.protocol import Message
-
-if TYPE_CHECKING:
-    from tinychat.text.chat_template import ChatTemplate
 
 _ROLES: Final = ("system", "user", "assistant")
 
@@ -50,11 +47,16 @@ def prompt(
     """
     card = card_of(model)
     conversation = _conversation(_read(messages), messages)
-    vocabulary = Vocabulary(card)
     from tinychat.engine.prompt import render
+    from tinychat.text.chat_template import ChatTemplate
 
-    own = vocabulary.template() if template is None else _template(template, vocabulary)
-    rendered = render(vocabulary.tokenizer, own, conversation, add_generation_prompt=generation_prompt)
+    vocabulary = vocabulary_of(card)
+    tokenizer = vocabulary.tokenizer
+    if template is not None:
+        chosen = ChatTemplate(decoded(_read(template), template), tokenizer.special_tokens, name=template)
+    else:
+        chosen = vocabulary.own_template(card) or ChatTemplate.transcript()
+    rendered = render(tokenizer, chosen, conversation, add_generation_prompt=generation_prompt)
     notices = Notices()
     for notice in rendered.notices:
         notices.line(f"note: {notice}")
@@ -72,12 +74,6 @@ def _read(file: str) -> bytes:
         return Path(file).read_bytes()
     except OSError as error:
         raise TinychatError(f"{file} can't be read: {error.strerror or error}.", "Check the path.") from None
-
-
-def _template(file: str, vocabulary: Vocabulary) -> ChatTemplate:
-    from tinychat.text.chat_template import ChatTemplate
-
-    return ChatTemplate(decoded(_read(file), file), vocabulary.tokenizer.special_tokens, name=file)
 
 
 def _conversation(data: bytes, file: str) -> list[Message]:

@@ -13,7 +13,7 @@ from tinychat.cli import options
 from tinychat.cli.console import Notices, Results
 from tinychat.cli.files import card_of
 from tinychat.cli.piped import decoded, piped_bytes
-from tinychat.cli.vocabulary import Vocabulary
+from tinychat.cli.vocabulary import vocabulary_of
 from tinychat.errors import UsageError
 from tinychat.pictures import visible_bytes
 from tinychat.protocol import Piece
@@ -59,7 +59,7 @@ def tokenize(
         raise UsageError("There is no text.", "Give one after MODEL, or pipe one in.")
     card = card_of(model)
     data = piped_bytes() if text is None else os.fsencode(text)
-    tokenizer = Vocabulary(card).tokenizer
+    tokenizer = vocabulary_of(card).tokenizer
     results = Results()
     if decode:
         _print_bytes(results, _decoded(tokenizer, _ids(data, tokenizer.size)))

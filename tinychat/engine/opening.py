@@ -13,6 +13,7 @@ from pathlib import Path
 from tinychat import models
 from tinychat.catalog import ModelCard
 from tinychat.engine.defaults import sampler_defaults
+from tinychat.engine.vocabulary import Vocabulary
 from tinychat.errors import CheckpointError, UsageError
 from tinychat.protocol import SamplerSettings
 from tinychat.text.chat_template import ChatTemplate
@@ -66,14 +67,10 @@ def _read(
     path, config, generation_config = checkpoint.path, checkpoint.config, checkpoint.generation_config
     models.architecture(config, str(path))
     notices: list[str] = []
-    gguf = checkpoint.format == "gguf"
-    tokenizer = Tokenizer.from_gguf(config) if gguf else Tokenizer.from_folder(path)
-    own = None
-    if card.format != "base":
-        names = tokenizer.special_tokens
-        own = ChatTemplate.from_gguf(config, names) if gguf else ChatTemplate.from_folder(path, names)
-        if own is None and card.format == "chat":
-            notices.append(f"{card.name} has no chat template: as a base model, it continues a transcript.")
+    vocabulary = Vocabulary.read(path, config if checkpoint.format == "gguf" else None)
+    tokenizer, own = vocabulary.tokenizer, vocabulary.own_template(card)
+    if own is None and card.format == "chat":
+        notices.append(f"{card.name} has no chat template: as a base model, it continues a transcript.")
     try:
         sampler, sources, passed_over = sampler_defaults(
             flags=flags, card=card.sampler, generation_config=generation_config, metadata=config
