@@ -88,7 +88,7 @@ class Plain:
 
 
 class Json:
-    """The three kinds of objects of cli.md."""
+    """Three kinds of objects: ready once, a token each, done in the end. Scripts rely on their keys."""
 
     def __init__(self, results: Results) -> None:
         self._results = results
