@@ -16,7 +16,8 @@ from loopback_hub import LoopbackHub
 from tinychat import hub, paths
 from tinychat.catalog import Catalog
 
-# Tests share their cores with each other's subprocesses; OpenMP's spinning threads would stretch milliseconds to seconds.
+# Tests share their cores with each other's subprocesses; OpenMP's spinning threads would stretch milliseconds to
+# seconds.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if TYPE_CHECKING:

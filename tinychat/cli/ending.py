@@ -1,4 +1,4 @@
-"""How a command ends: every error as a sentence, every exit status as the README has it, and no abort on the way out."""
+"""How a command ends: every error as a sentence, every exit status as the README says, no abort on the way out."""
 
 from __future__ import annotations
 
