@@ -71,6 +71,6 @@ def fit_context(
 def gigabytes(count: int) -> str:
     """Return a number of bytes as people read it: 98 MB, 3.4 GB."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
+        if count >= 0.9995 * size:  # from here on three digits round up to it
+            return f"{count / size:.3g} {unit}" if count < 999.5 * size else f"{count / size:,.0f} {unit}"
     return f"{count} bytes"
