@@ -31,8 +31,8 @@ class Chat:
 
     @property
     def text(self) -> str:
-        """Everything that is on the screen, line by line."""
-        return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
+        """Everything that is on the screen, line by line; no-break spaces are spaces to the eye."""
+        return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips()).replace("\xa0", " ")
 
     async def until(self, holds: Callable[[], object], seconds: float = 10.0) -> None:
         """Wait until something holds; fail, showing the screen, where it doesn't within `seconds`."""

@@ -227,11 +227,11 @@ async def test_an_error_in_a_reply_is_a_sentence_below_it(open_chat: OpenChat) -
         await chat.ask("Hello")
         chat.engine.say("The cap")
         await chat.shows("The cap▌")
-        chat.engine.finish("The cap", "failed")
+        chat.engine.finish("The capit", "failed")
         chat.engine.fail("Layer 7 is not finite.", "Use --dtype fp32.", turn_id=chat.engine.turn_id)
         await chat.shows("Layer 7 is not finite.")
         await chat.shows("Use --dtype fp32.")
-        assert "The cap" in chat.text
+        assert "The capit" in chat.text, "what was held back is there too"
         assert "Traceback" not in chat.text
         await chat.ask("And now?")
 
@@ -260,6 +260,28 @@ async def test_notices_and_reasons_are_shown(open_chat: OpenChat) -> None:
         await chat.ask("c")
         await chat.answer("d", reason="context")
         await chat.shows("The context of 8,192 tokens is full. Ctrl+N")
+
+
+async def test_a_notice_that_holds_for_every_turn_is_said_once(open_chat: OpenChat) -> None:
+    """Would catch: the same sentence below each reply, or one that is nowhere because its reply was made anew."""
+    async with open_chat() as chat:
+        for question in ("a", "b"):
+            await chat.ask(question)
+            chat.engine.emit(Notice("A reply was encoded anew.", chat.engine.turn_id))
+            chat.engine.emit(Notice(f"Only of {question}.", chat.engine.turn_id))
+            await chat.answer("done")
+            await chat.shows(f"Only of {question}.")
+        assert chat.text.count("A reply was encoded anew.") == 1
+        await chat.press("ctrl+n")
+        await chat.ask("c")
+        chat.engine.emit(Notice("A reply was encoded anew.", chat.engine.turn_id))
+        await chat.shows("A reply was encoded anew.")
+        await chat.answer("done")
+        await chat.press("ctrl+r")
+        await chat.hides("A reply was encoded anew.")
+        await chat.sent(Generate, 4)
+        chat.engine.emit(Notice("A reply was encoded anew.", chat.engine.turn_id))
+        await chat.shows("A reply was encoded anew.")
 
 
 async def test_a_slider_moved_in_mid_reply_is_sent_at_once(open_chat: OpenChat) -> None:

@@ -36,6 +36,19 @@ def test_line_breaks_stay() -> None:
     assert render("line1\nline2") == ["line1", "line2"]
 
 
+def test_numbers_of_lists_stay_as_written() -> None:
+    """Would catch: a list renumbered or its brackets dropped, where the tokens are to be seen."""
+    assert render("1) a\n2) b") == [" 1) a", " 2) b"]
+    assert render("3. a\n3. b") == [" 3. a", " 3. b"]
+    assert render("\n".join(f"{n}. x" for n in range(1, 11)))[::9] == ["  1. x", " 10. x"]
+
+
+@pytest.mark.parametrize("text", ["- a", "1. a", "> a", "```\na\n```", "# a", "|a|\n|-|\n|a|"])
+def test_a_reply_begins_beside_its_label(text: str) -> None:
+    """Would catch: a blank line before a reply that begins with a list, a quote, code or a table."""
+    assert "a" in render(text)[0]
+
+
 def test_reference_definitions_stay() -> None:
     """Would catch: a line of the reply that is nowhere on the screen."""
     assert "[a]: http://b" in render("text\n\n[a]: http://b")

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from tinychat.ui.wrapping import WrappedText
 
-CHUNKS = [*"ab cd\n\t  ,日本語🦙é", "e\u0301", "❤\ufe0f", "👩\u200d👦\u200d👦", "🇨🇿"]
+CHUNKS = [*"ab cd\xa0\n\t  ,日本語🦙é", "e\u0301", "❤\ufe0f", "👩\u200d👦\u200d👦", "🇨🇿"]
 TEXT = st.lists(st.sampled_from(CHUNKS), max_size=80).map("".join)
 
 
@@ -45,6 +45,12 @@ def test_a_long_word_is_broken_and_newlines_are_kept() -> None:
     """Would catch: an endless word that never wraps, and blank lines dropped."""
     assert WrappedText(4, "aaaaaaaaaa b").lines == ["aaaa", "aaaa", "aa b"]
     assert WrappedText(4, "a\n\nb\n").lines == ["a", "", "b", ""]
+
+
+def test_a_no_break_space_is_no_place_to_break() -> None:
+    """Would catch: a line of figures that begins with the dot between two of them."""
+    assert WrappedText(7, "one\xa0· two").lines == ["one\xa0· ", "two"]
+    assert WrappedText(4, "one\xa0· two").lines == ["one\xa0", "· ", "two"]
 
 
 def test_wide_characters_count_two_cells() -> None:

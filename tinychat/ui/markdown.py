@@ -45,6 +45,8 @@ def markdown_lines(text: str, width: int, style_of: StyleOf) -> list[list[Segmen
     lines = console.render_lines(document, console.options.update(height=None), style=style_of("text"), pad=False)
     while lines and not "".join(segment.text for segment in lines[-1]).strip():
         lines.pop()
+    while lines and not "".join(segment.text for segment in lines[0]):
+        del lines[0]  # what Rich puts before a list, a quote or code, also where nothing stands above
     # Once more, after the parser: whatever it may decode or insert is drawn safely too.
     return [[Segment(pictured(segment.text), segment.style) for segment in line] for line in lines] or [[]]
 
@@ -76,6 +78,29 @@ class _Table(rich_markdown.TableElement):
             assert isinstance(table, Table)
             table.box, table.show_edge = box.SIMPLE_HEAD, False
             yield table
+
+
+class _ListItem(rich_markdown.ListItem):
+    """An item that keeps the number it was given, `1.` or `1)`."""
+
+    numeral = ""
+
+    @classmethod
+    def create(cls, markdown: rich_markdown.Markdown, token: Token) -> _ListItem:
+        item = cls()
+        item.numeral = token.info + token.markup
+        return item
+
+    def render_number(self, console: Console, options: ConsoleOptions, number: int, last_number: int) -> RenderResult:
+        style = console.get_style("markdown.item.number")
+        indent = max(len(f" {last_number - 1}. "), len(self.numeral) + 1)  # Rich counts one too far
+        head = Segment(self.numeral.rjust(indent - 1) + " ", style)
+        inner = options.update(width=options.max_width - indent)
+        for line in console.render_lines(self.elements, inner, style=self.style):
+            yield head
+            yield from line
+            yield Segment("\n")
+            head = Segment(" " * indent, style)
 
 
 class _Heading(rich_markdown.Heading):
@@ -139,6 +164,7 @@ class _Markdown(rich_markdown.Markdown):
     elements = {
         **rich_markdown.Markdown.elements,
         "heading_open": _Heading,
+        "list_item_open": _ListItem,
         "table_open": _Table,
         "fence": _CodeBlock,
         "code_block": _CodeBlock,

@@ -21,7 +21,7 @@ class Remark:
 
 
 def remarks(finished: TurnFinished, turn: Turn | None, version: int, context: int) -> list[Remark]:
-    """Say how a reply ended.
+    """Say how a reply ended. Of one that an error ended, the error itself is told by `failure`, which follows.
 
     Args:
         finished: The engine's last word on it.
@@ -38,8 +38,6 @@ def remarks(finished: TurnFinished, turn: Turn | None, version: int, context: in
             lines.append(Remark(f"Stopped at the limit of {figures.tokens(finished.new_tokens)}."))
         case "cancelled":
             lines.append(Remark("Stopped by you."))
-        case "failed":
-            lines.append(Remark("Stopped by an error.", "error"))
     if turn is not None and not turn.said:
         lines.append(Remark("Nothing was said, so the model will not be told of this question. Ctrl+R asks again."))
     if finished.new_tokens:
@@ -64,4 +62,4 @@ def _cost(finished: TurnFinished, version: int) -> str:
     parts.append(f"seed {finished.seed}")
     if version > 1:
         parts.append(f"version {version}")
-    return " · ".join(parts)
+    return "\xa0· ".join(parts)  # a line may end with a dot, and doesn't begin with one

@@ -7,8 +7,9 @@ from typing import Final
 
 from rich.cells import cell_len, chop_cells
 
-_WORD: Final = re.compile(r"\s*\S+\s*|\s+")
-"""A word with the spaces around it. Only a paragraph's first word has spaces before it: its indent."""
+_WORD: Final = re.compile(r"[^\S\xa0]*[\S\xa0]+[^\S\xa0]*|[^\S\xa0]+")
+"""A word with the spaces around it; a no-break space is part of the word. Only a paragraph's first word has spaces
+before it: its indent."""
 _TAB: Final = "    "
 
 

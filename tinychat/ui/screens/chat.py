@@ -38,6 +38,7 @@ class ChatScreen(EngineScreen):
 
     BINDINGS = [
         Binding("escape", "stop", "stop", tooltip="Stop the reply or the loading; text is kept", id="chat.stop"),
+        Binding("escape", "back", "back", tooltip="Go back to the prompt", id="chat.back"),
         Binding("f1", "help", "help", tooltip="Keys, what has the focus, facts about the model", id="chat.help"),
         Binding("f2", "panel", "panel", tooltip="Show or hide sampler and gauges", id="chat.panel"),
         Binding("f3", "sampler", "sampler", tooltip="Go to the sampler's sliders", id="chat.sampler"),
@@ -172,8 +173,11 @@ class ChatScreen(EngineScreen):
         chat, phase = self.chat, self.chat.phase
         match action:
             case "stop":
-                doing = chat.busy or phase is Phase.LOADING or self.queued
-                return True if doing or self.focused is not self.editor or self._panel_covers else None
+                if self.queued or ((chat.busy or phase is Phase.LOADING) and phase is not Phase.STOPPING):
+                    return True
+                return False if self._elsewhere else None
+            case "back":
+                return self._elsewhere
             case "regenerate":
                 return True if phase is Phase.READY and chat.tree.head is not None else None
             case "copy_reply" | "raw" | "choose":
@@ -187,16 +191,19 @@ class ChatScreen(EngineScreen):
         return True
 
     def action_stop(self) -> None:
-        """Stop what runs; or else go back to the prompt."""
+        """Take back what waits to be sent; or else stop what runs."""
         if self.queued:
             self.queued = False
-        elif self.chat.stop():
-            pass
-        elif self.focused is not self.editor or self._panel_covers:
-            self.remove_class("-panel-open")
-            self.editor.focus()
-            self.transcript.choose(None)
+        else:
+            self.chat.stop()
         self.phase_changed()
+
+    def action_back(self) -> None:
+        """Go back to the prompt."""
+        self.remove_class("-panel-open")
+        self.editor.focus()
+        self.transcript.choose(None)
+        self.refresh_bindings()
 
     def action_interrupt(self) -> None:
         """Ctrl+C: copy what is selected, stop what runs, or clear the draft, in this order; never quit by surprise."""
@@ -284,9 +291,10 @@ class ChatScreen(EngineScreen):
     # Helpers
 
     @property
-    def _panel_covers(self) -> bool:
-        """Whether the side panel lies over the transcript."""
-        return self.has_class("-narrow") and self.has_class("-panel-open")
+    def _elsewhere(self) -> bool:
+        """Whether there is a way back to the prompt: the focus is elsewhere, or the panel lies over the transcript."""
+        covered = self.has_class("-narrow") and self.has_class("-panel-open")
+        return self.focused is not self.editor or covered
 
     def _focused_and_up(self) -> list[Widget]:
         nodes = self.focused.ancestors_with_self if self.focused is not None else []

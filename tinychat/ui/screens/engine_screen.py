@@ -160,8 +160,8 @@ class EngineScreen(Screen[None]):
                 self._finish(update)
             case EngineFailed():
                 self._fail(update)
-            case Notice(text=text, turn_id=turn_id):
-                self._remark(turn_id, [Remark(text, "warning")], "notice")
+            case Notice():
+                self._notice(update)
 
     def phase_changed(self) -> None:
         """Something else goes on now: other progress, other keys."""
@@ -211,6 +211,12 @@ class EngineScreen(Screen[None]):
             self._remark(None, [Remark("Loading was stopped. Ctrl+L loads the model again.")], "stopped")
         else:
             self._remark(failed.turn_id, failure(failed), "error")
+
+    def _notice(self, notice: Notice) -> None:
+        """Say what a person has to know; once a conversation, though it may hold for every turn of it."""
+        told = Remark(notice.text, "warning")
+        if notice.turn_id is None or not any(told in view.remarks for view in self.views.values()):
+            self._remark(notice.turn_id, [told], "notice")
 
     def _remark(self, turn_id: int | None, told: list[Remark], label: str) -> None:
         """Put sentences below their turn, or into the transcript where they belong to none."""

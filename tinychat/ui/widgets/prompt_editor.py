@@ -20,9 +20,10 @@ Pasting never sends; a long paste is folded into one `▤`, is sent whole, and `
     BINDINGS = [
         Binding("enter", "send", "send", tooltip="Send the message", id="prompt.send"),
         Binding("ctrl+j,shift+enter", "newline", "newline", tooltip="New line", id="prompt.newline"),
-        Binding("ctrl+c", "screen.interrupt", "stop or clear", show=False),
-        Binding("pageup", "screen.scroll_transcript(-1)", "scroll up", show=False),
-        Binding("pagedown", "screen.scroll_transcript(1)", "scroll down", show=False),
+        # A text area has keys of its own for these.
+        Binding("ctrl+c", "screen.interrupt", "stop or clear", show=False, tooltip="Copy, stop or clear"),
+        Binding("pageup", "screen.scroll_transcript(-1)", "scroll up", show=False, tooltip="Scroll up"),
+        Binding("pagedown", "screen.scroll_transcript(1)", "scroll down", show=False, tooltip="Scroll down"),
     ]
 
     class Submitted(Message):

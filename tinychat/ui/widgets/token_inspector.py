@@ -154,7 +154,7 @@ this vocabulary: the model will not see them.
     def _at_cursor(self, width: int) -> Line:
         """Return id, bytes and text of the piece at the cursor."""
         if not self._pieces:
-            return ()
+            return ((" id · bytes · piece at the cursor", "inspector--rule"),)
         start = chip_start(self._pieces, piece_at(self._pieces, self._offset))
         chip = next(chips(self._pieces, start))
         ids = " ".join(map(str, chip.ids)) or "no id"

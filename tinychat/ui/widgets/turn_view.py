@@ -53,7 +53,8 @@ class TurnView(TextBlock):
         self._trim = trim
         self._text: list[str] = [turn.text]
         self._thinking: list[str] = [turn.thinking]
-        self._remarks: list[Remark] = []
+        self.remarks: list[Remark] = []
+        """What is said below the turn."""
 
     @property
     def text(self) -> str:
@@ -85,12 +86,12 @@ class TurnView(TextBlock):
         self.turn = turn
         self.live = False
         self._text, self._thinking = [turn.text], [turn.thinking]
-        self._remarks += remarks
+        self.remarks += remarks
         self.rebuild()
 
     def remark(self, *remarks: Remark) -> None:
         """Add sentences below the turn."""
-        self._remarks += remarks
+        self.remarks += remarks
         self.rebuild()
 
     def toggle_markdown(self) -> None:
@@ -123,7 +124,7 @@ class TurnView(TextBlock):
         sections = self._thinking_sections(width)
         if self.text or not sections or not self.live:
             sections.append(self._answer(width))
-        for remark in self._remarks:
+        for remark in self.remarks:
             sections.append(self.plain(remark.text, width, f"tone--{remark.tone}"))
         return sections
 
@@ -160,7 +161,7 @@ class TurnView(TextBlock):
         except Exception:  # a reply can be anything, and no renderer's flaw may cost the conversation
             _LOG.exception("A reply could not be laid out as Markdown.")
             self.markdown = False
-            self._remarks.append(Remark("Shown raw: this Markdown could not be laid out.", "warning"))
+            self.remarks.append(Remark("Shown raw: this Markdown could not be laid out.", "warning"))
             return self.plain(text, width)
         return Section(rendered=lines)
 
