@@ -1,7 +1,7 @@
 """Runs the real screen in the terminal it is started in, on a scripted engine. For test_pty.py.
 
-Argument: what the engine does once it is asked: "answer" (a reply full of control characters), "hang" (nothing: the
-person quits in prefill), "talk" (tokens without end), "load" (it never gets ready).
+Argument: what the engine does: "answer" (says every nasty string in every way an engine can), "hang" (nothing, once it
+is asked: the person quits in prefill), "talk" (tokens without end), "load" (it never gets ready).
 """
 
 from __future__ import annotations
@@ -12,27 +12,47 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
-from scripted_engine import PacedEngine, ScriptedEngine  # noqa: E402
+from nasty import NASTY  # noqa: E402
+from scripted_engine import INFO, PacedEngine, ScriptedEngine, stats  # noqa: E402
 
 from tinychat.catalog import HubSource, ModelCard  # noqa: E402
-from tinychat.protocol import Command, Engine, Generate, LoadModel, Notice  # noqa: E402
+from tinychat.protocol import (  # noqa: E402
+    Command,
+    DownloadProgress,
+    Engine,
+    Generate,
+    LoadModel,
+    ModelLoading,
+    ModelReady,
+    Notice,
+    SamplerSettings,
+)
 from tinychat.ui.app import ChatApp  # noqa: E402
 
-NASTY = "A\x1b]52;c;aGk=\x1b\\B\x1b[2JC\x9b31mD\x1b]0;title\x07E\u202eF"
+ALL = "   ".join(reversed(NASTY))
 
 
 class Answering(ScriptedEngine):
-    """Says NASTY in every way an engine can."""
+    """Says all of it in every way an engine can."""
 
     def send(self, command: Command) -> None:
         super().send(command)
         if isinstance(command, LoadModel):
-            self.ready(name=NASTY, dtype_reason=NASTY, notices=(NASTY,))
+            self.emit(DownloadProgress(self.load_id, ALL, 1, 2), ModelLoading(self.load_id, ALL, 0.5))
+            self.ready(name=ALL, architecture=ALL, dtype=ALL, dtype_reason=ALL, notices=(ALL,), thinking=True)
         elif isinstance(command, Generate):
-            self.emit(Notice(NASTY), Notice(NASTY, command.turn_id))
-            self.say(*NASTY)
-            self.finish(NASTY)
-            self.fail(NASTY, NASTY)
+            self.emit(Notice(ALL), Notice(ALL, command.turn_id))
+            self.say(*ALL, thinking=True)
+            self.say(*ALL)
+            self.finish(ALL, thinking=ALL)
+            self.fail(ALL, ALL)
+
+    def ready(self, sampler: SamplerSettings | None = None, **changes: object) -> None:
+        """Get ready, and tell settings and caches in the same words."""
+        super().ready(sampler, **changes)
+        at, event = next((i, e) for i, e in enumerate(self._outbox) if isinstance(e, ModelReady))
+        self._outbox[at] = ModelReady(event.load_id, event.info, event.sampler, (("top_p", ALL),))
+        self.emit(*stats(INFO))
 
 
 class Silent(ScriptedEngine):
@@ -54,7 +74,7 @@ def engine(kind: str) -> Engine:
 
 
 if __name__ == "__main__":
-    app = ChatApp(engine(sys.argv[1]), LoadModel(0, ModelCard(NASTY, HubSource("a/b"), summary=NASTY)))
+    app = ChatApp(engine(sys.argv[1]), LoadModel(0, ModelCard(ALL, HubSource("a/b"), summary=ALL)), system=ALL)
     app.run()
     sys.stdout.flush()
     os._exit(app.return_code or 0)

@@ -246,6 +246,23 @@ async def test_an_error_without_a_finish_ends_the_reply_too(open_chat: OpenChat)
         assert chat.screen.chat.phase is Phase.READY
 
 
+async def test_a_refused_question_is_back_in_the_prompt(open_chat: OpenChat) -> None:
+    """Would catch: a long message that has to be typed again to be shortened, and a new draft overwritten by it."""
+    async with open_chat() as chat:
+        for draft, left in (("", "Hello"), ("More", "More")):
+            await chat.ask("Hello")
+            await chat.type(draft)
+            chat.engine.finish("", "failed", new_tokens=0, first_token_seconds=0.0)
+            chat.engine.fail("It does not fit.", "Shorten it.", turn_id=chat.engine.turn_id)
+            await chat.until(lambda: not chat.screen.chat.busy)
+            await chat.shows("is back in the prompt" if not draft else "Ctrl+R asks again.")
+            assert chat.screen.editor.draft == left
+            assert "first token" not in chat.text
+            chat.screen.editor.clear_draft()
+        await chat.ask("Something else")
+        assert [m.text for m in (await chat.sent(Generate, 3)).messages] == ["Something else"]
+
+
 async def test_notices_and_reasons_are_shown(open_chat: OpenChat) -> None:
     """Would catch: silence about a fallback, a limit, a full context."""
     async with open_chat(info={"notices": ("This CPU has no bf16: slower.",)}) as chat:

@@ -9,20 +9,12 @@ import unicodedata
 from collections.abc import Awaitable, Callable
 
 import pytest
+from nasty import CONTROL, NASTY
 from screen_driver import Chat, OpenChat
 
 from tinychat.catalog import HubSource, ModelCard
 from tinychat.protocol import DownloadProgress, LoadModel, ModelLoading, Notice, Piece, Tokenize, Tokenized
 from tinychat.ui.foreign_text import one_line
-
-MARKUP = [
-    "[/INST]", "[/]", "[link=file:///x]y[/link]", "[bold]hi[/bold]", "[red]", "arr[i]=1", "[INST] hi [/INST]",
-    "[on red]x", "[$primary]x", "[@click=app.quit]x[/]", "\\[x]", "[[a]]", "[", "]", "[b", "$x {y} %s",
-]  # fmt: skip
-CONTROL = [
-    "A\x1b]52;c;aGk=\x1b\\B\x1b[2JC\x9b31mD", "\x1b]0;title\x07", "a\x08\x0b\x0c\x7fz", "x\u202eevil\u2066y", "\r\x00",
-]  # fmt: skip
-NASTY = MARKUP + CONTROL
 
 
 def no_control_characters(chat: Chat) -> None:

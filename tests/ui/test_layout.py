@@ -63,6 +63,15 @@ async def test_the_small_screen(open_chat: OpenChat) -> None:
         assert "Sampler" in chat.text, "the heading is in view too"
 
 
+async def test_a_long_name_leaves_room_for_the_figures(open_chat: OpenChat) -> None:
+    """Would catch: speed and time to the first token pushed out by the name of a file."""
+    async with open_chat(size=(80, 24), info={"name": "a-model-that-is-called-" + "very-" * 20 + "long"}) as chat:
+        await chat.ask("Hello")
+        await chat.answer("Hi you")
+        await chat.shows("… ─ 212 tok/s · first token 41 ms ─")
+        assert chat.text.startswith("─ a-model-that-is-called-very-")
+
+
 async def test_the_panel_can_be_put_away_on_a_large_screen(open_chat: OpenChat) -> None:
     """Would catch: a key that only works at one size."""
     async with open_chat(size=(160, 48)) as chat:

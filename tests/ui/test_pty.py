@@ -2,141 +2,97 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import os
 import signal
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pexpect
-import pyte
 import pytest
+from nasty import NASTY, OBEYED
+from terminal import COPY, ENTER, ESCAPE, F1, F4, SAVE, Terminal, pasted
 
 pytestmark = pytest.mark.pty
 
 PROGRAM = str(Path(__file__).with_name("pty_screen.py"))
-
-
-class Terminal:
-    """A program in a pseudo-terminal, every byte it wrote, and the screen those bytes make."""
-
-    def __init__(self, kind: str, columns: int = 80, rows: int = 24) -> None:
-        environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": ""}
-        environment.pop("NO_COLOR", None)
-        self.log = io.BytesIO()
-        self._child = pexpect.spawn(
-            sys.executable, [PROGRAM, kind], dimensions=(rows, columns), env=environment, timeout=20
-        )
-        self._child.logfile_read = self.log
-        self._screen = pyte.Screen(columns, rows)
-
-    @property
-    def text(self) -> str:
-        """The screen as a terminal shows it."""
-        self._screen.reset()
-        pyte.ByteStream(self._screen).feed(self.log.getvalue())
-        return "\n".join(self._screen.display)
-
-    def until(self, text: str) -> None:
-        """Wait until a text is on the screen."""
-        end = time.monotonic() + 20
-        while text not in self.text:
-            assert time.monotonic() < end, self.text
-            self._child.expect([pexpect.TIMEOUT, pexpect.EOF], timeout=0.1)
-
-    def send(self, keys: str) -> None:
-        """Type."""
-        self._child.send(keys)
-
-    def leave(self, keys: str = "\x11") -> tuple[int | None, float]:
-        """Press Ctrl+Q; return the exit status and the seconds it took."""
-        began = time.monotonic()
-        if keys:
-            self.send(keys)
-        self._child.expect(pexpect.EOF)
-        if self._child.isalive():
-            self._child.wait()
-        return self._child.exitstatus, time.monotonic() - began
-
-    def kill(self, number: int) -> None:
-        """Send a signal."""
-        os.kill(self._child.pid, number)
-
-    def close(self) -> None:
-        """End the program whatever it does."""
-        self._child.close(force=True)
+Open = Callable[..., Terminal]
 
 
 @pytest.fixture
-def terminals() -> Iterator[list[Terminal]]:
-    opened: list[Terminal] = []
-    yield opened
-    for terminal in opened:
+def opened() -> Iterator[Open]:
+    """Open the screen on an engine that behaves as told, see pty_screen.py."""
+    terminals: list[Terminal] = []
+
+    def start(kind: str, columns: int = 80, rows: int = 24) -> Terminal:
+        terminals.append(Terminal([sys.executable, PROGRAM, kind], columns, rows))
+        return terminals[-1]
+
+    yield start
+    for terminal in terminals:
         terminal.close()
 
 
-def test_no_escape_sequence_of_a_model_reaches_the_terminal(terminals: list[Terminal]) -> None:
+def test_nothing_that_a_terminal_obeys_reaches_it(opened: Open) -> None:
     """Would catch: one widget whose text goes around the pictures: clipboard, title, cleared screen."""
-    terminal = Terminal("answer", 160, 48)
-    terminals.append(terminal)
+    terminal = opened("answer", 160, 48)
     terminal.until("Enter send")
-    terminal.send("\x1b[200~A\x1b]52;c;aGk=\x07\x9b31m\x1b[201~")  # pasted, in brackets as terminals do
-    terminal.send("hello\r")
+    for text in NASTY:
+        terminal.send(pasted(text))
+    terminal.until("tokens ")
+    terminal.send(ENTER)
     terminal.until("first token 41 ms")
-    terminal.send("\x1bOP")  # F1
+    terminal.send("\x14")  # Ctrl+T unfolds the thinking
+    terminal.until("▾ thought")
+    terminal.send("\x1b[15~")  # F5: raw
+    terminal.until("Raw: exactly what was said")
+    terminal.send("\x1b[1;5A")  # Ctrl+Up: back to what is above
+    terminal.send(F4)
+    terminal.until("Ctrl+S saves")
+    terminal.send(pasted("".join(NASTY)) + SAVE)
+    terminal.until("holds from the next message on")
+    terminal.send(F1)
     terminal.until("Esc closes")
-    terminal.leave()
-    written = terminal.log.getvalue()
-    for payload in (b"\x1b]52;c;aGk=", b"\x1b[2JC", b"\xc2\x9b", b"\x9b31m", b"\x1b]0;", "\u202e".encode()):
-        assert payload not in written, payload
-    assert "␛]52;c;aGk=".encode() in written
+    terminal.send(ESCAPE)
+    terminal.resize(80, 24)
+    terminal.until(lambda: "F2 panel" in terminal.text and "F3" not in terminal.text)
+    assert terminal.leave()[0] == 0
+    for payload in OBEYED:
+        assert payload not in terminal.written, payload
+    assert "␛]52;c;aGk=".encode() in terminal.written
 
 
-def test_copy_reaches_the_terminals_clipboard(terminals: list[Terminal]) -> None:
+def test_copy_reaches_the_terminals_clipboard(opened: Open) -> None:
     """Would catch: a copy that stays inside the program, or a reply that ends the sequence early."""
-    terminal = Terminal("answer", 120, 40)
-    terminals.append(terminal)
+    terminal = opened("answer", 120, 40)
     terminal.until("Enter send")
-    terminal.send("hello\r")
+    terminal.send("hello" + ENTER)
     terminal.until("first token 41 ms")
-    terminal.send("\x0f")  # Ctrl+O
-    terminal.until("characters to the terminal")
-    nasty = "A\x1b]52;c;aGk=\x1b\\B\x1b[2JC\x9b31mD\x1b]0;title\x07E\u202eF"
-    assert b"\x1b]52;c;" + base64.b64encode(nasty.encode()) + b"\x07" in terminal.log.getvalue()
+    terminal.send(COPY)
+    terminal.until(lambda: terminal.copied)
+    assert terminal.copied == ["   ".join(reversed(NASTY))]
 
 
 @pytest.mark.parametrize(
     ("kind", "shows"), [("load", "loading"), ("hang", "prefill"), ("talk", "word word"), ("answer", "first token")]
 )
-def test_leaving_takes_no_time_and_restores_the_terminal(terminals: list[Terminal], kind: str, shows: str) -> None:
+def test_leaving_takes_no_time_and_restores_the_terminal(opened: Open, kind: str, shows: str) -> None:
     """Would catch: a quit that waits for the engine, a status that lies, a terminal left in the other screen."""
-    terminal = Terminal(kind)
-    terminals.append(terminal)
+    terminal = opened(kind)
     terminal.until("Enter send")
     if kind != "load":
         terminal.until("tokens 0")
-        terminal.send("hello\r")
+        terminal.send("hello" + ENTER)
     terminal.until(shows)
     status, seconds = terminal.leave()
     assert status == 0
-    assert seconds < 1
-    written = terminal.log.getvalue()
-    for restored in (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1000l", b"\x1b[?2004l"):
-        assert written.rindex(restored) > written.rindex(b"\x1b[?1049h")
+    assert seconds < 2, "under one on a quiet machine"
+    assert terminal.restored
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_being_ended_from_outside_restores_the_terminal(
-    terminals: list[Terminal], number: signal.Signals, status: int
-) -> None:
+def test_being_ended_from_outside_restores_the_terminal(opened: Open, number: signal.Signals, status: int) -> None:
     """Would catch: a shell full of mouse reports after a plain kill."""
-    terminal = Terminal("talk")
-    terminals.append(terminal)
+    terminal = opened("talk")
     terminal.until("tokens 0")
     terminal.kill(number)
     assert terminal.leave("")[0] == status
-    assert b"\x1b[?1049l" in terminal.log.getvalue()
-    assert b"\x1b[?1000l" in terminal.log.getvalue()
+    assert terminal.restored

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from tinychat.chats import Turn
 from tinychat.protocol import EngineFailed, TurnFinished
@@ -18,6 +18,10 @@ class Remark:
 
     text: str
     tone: Tone = "quiet"
+
+
+NOTHING_SAID: Final = Remark("Nothing was said, so the model will not be told of this question. Ctrl+R asks again.")
+TAKEN_BACK: Final = Remark("Your message is back in the prompt; the model will not be told of this one.")
 
 
 def remarks(finished: TurnFinished, turn: Turn | None, version: int, context: int) -> list[Remark]:
@@ -38,8 +42,8 @@ def remarks(finished: TurnFinished, turn: Turn | None, version: int, context: in
             lines.append(Remark(f"Stopped at the limit of {figures.tokens(finished.new_tokens)}."))
         case "cancelled":
             lines.append(Remark("Stopped by you."))
-    if turn is not None and not turn.said:
-        lines.append(Remark("Nothing was said, so the model will not be told of this question. Ctrl+R asks again."))
+    if turn is not None and not turn.said and finished.reason != "failed":
+        lines.append(NOTHING_SAID)
     if finished.new_tokens:
         lines.append(Remark(_cost(finished, version)))
     return lines
@@ -62,4 +66,5 @@ def _cost(finished: TurnFinished, version: int) -> str:
     parts.append(f"seed {finished.seed}")
     if version > 1:
         parts.append(f"version {version}")
-    return "\xa0· ".join(parts)  # a line may end with a dot, and doesn't begin with one
+    # Where it takes two lines, it is broken after a dot and nowhere else.
+    return "\xa0· ".join(part.replace(" ", "\xa0") for part in parts)

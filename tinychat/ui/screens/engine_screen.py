@@ -36,7 +36,7 @@ from tinychat.ui.activity import Progress, activity
 from tinychat.ui.bridge import IDLE, WAITING, Bridge, TokenRun, Update, tick
 from tinychat.ui.conversation import Conversation, Phase
 from tinychat.ui.draft_tokenizer import DraftTokenizer
-from tinychat.ui.remarks import Remark, failure, remarks
+from tinychat.ui.remarks import NOTHING_SAID, TAKEN_BACK, Remark, failure, remarks
 from tinychat.ui.widgets.cache_gauge import CacheGauge
 from tinychat.ui.widgets.key_bar import KeyBar
 from tinychat.ui.widgets.memory_gauge import MemoryGauge
@@ -191,7 +191,8 @@ class EngineScreen(Screen[None]):
 
     def _finish(self, finished: TurnFinished) -> None:
         """Show the final truth of a reply, and the engine's own figures."""
-        self.title_bar.show_speed(finished.decode_rate, finished.first_token_seconds, final=True)
+        first = finished.first_token_seconds if finished.new_tokens else None
+        self.title_bar.show_speed(finished.decode_rate, first, final=True)
         self.sampler_panel.show_seed(finished.seed)
         self._figures_at = 0.0
         if view := self.views.get(finished.turn_id):
@@ -205,12 +206,23 @@ class EngineScreen(Screen[None]):
         """Show an error where it belongs; the traceback goes to the log."""
         _LOG.debug("%s\n%s", failed.summary, failed.detail)
         view = self.views.get(failed.turn_id) if failed.turn_id is not None else None
-        if view is not None and view.live:
-            view.finish(self.chat.tree[view.turn.turn_id], [])
         if failed.cancelled:
             self._remark(None, [Remark("Loading was stopped. Ctrl+L loads the model again.")], "stopped")
-        else:
-            self._remark(failed.turn_id, failure(failed), "error")
+            return
+        told = failure(failed)
+        if view is not None:
+            if view.live:
+                view.finish(self.chat.tree[view.turn.turn_id], [])
+            if not view.turn.said:
+                told.append(TAKEN_BACK if self._take_back(view.turn) else NOTHING_SAID)
+        self._remark(failed.turn_id, told, "error")
+
+    def _take_back(self, reply: Turn) -> bool:
+        """Put a question that was refused back into the prompt, unless another draft is there or it had a reply."""
+        if self.editor.draft or len(self.chat.tree.versions(reply.turn_id)) > 1 or reply.parent is None:
+            return False
+        self.editor.put(self.chat.tree[reply.parent].text)
+        return True
 
     def _notice(self, notice: Notice) -> None:
         """Say what a person has to know; once a conversation, though it may hold for every turn of it."""

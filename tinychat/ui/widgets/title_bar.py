@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+from rich.cells import cell_len
 
 from tinychat.protocol import ModelInfo
 from tinychat.ui import figures
+from tinychat.ui.foreign_text import one_line
 from tinychat.ui.widgets.line_widget import Line, LineWidget, Span, cells, cut, spread
+
+_NAME_CELLS: Final = 16
+"""What a long name keeps at least where the figures need the rest."""
 
 
 class TitleBar(LineWidget):
@@ -64,13 +71,14 @@ class TitleBar(LineWidget):
         figures_shown = [figures.rate(self._rate)] if self._rate else []
         if self._first_token:
             figures_shown.append(self._first_token)
-        name = cut(self._model, max(8, width - 4))
-        left: list[Span] = [("─ ", "title--rule"), (name, "title--name")]
+        room = min(cell_len(one_line(self._model)), max(_NAME_CELLS, width // 3))
         right: list[Span] = []
         for index, text in enumerate(figures_shown):
             more: list[Span] = [(" · " if index else " ", "title--detail"), (text, "title--figure")]
-            if cells((*left, *right, *more)) + 4 <= width:
+            if room + cells((*right, *more)) + 6 <= width:
                 right += more
+        name = cut(self._model, max(8, width - cells(tuple(right)) - 6))
+        left: list[Span] = [("─ ", "title--rule"), (name, "title--name")]
         for text in self._details:
             more = [(" · ", "title--detail"), (text, "title--detail")]
             if cells((*left, *more, *right)) + 4 > width:
