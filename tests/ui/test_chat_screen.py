@@ -98,6 +98,17 @@ async def test_enter_during_a_reply_is_refused_and_the_draft_kept(open_chat: Ope
         assert len(chat.engine.sent(Generate)) == 1
 
 
+async def test_a_hint_makes_room_for_what_begins(open_chat: OpenChat) -> None:
+    """Would catch: the progress of a prefill hidden behind a sentence about what was done before."""
+    async with open_chat(size=(80, 24)) as chat:
+        await chat.ask("Hello")
+        await chat.answer("Hi")
+        await chat.press("ctrl+o")
+        await chat.shows("Copied 2 characters")
+        await chat.press("ctrl+r")
+        await chat.shows("─ prefill ─")
+
+
 @pytest.mark.parametrize("text", ["", "   "])
 async def test_an_empty_message_is_nothing(open_chat: OpenChat, text: str) -> None:
     """Would catch: an empty turn."""

@@ -60,6 +60,18 @@ def test_nothing_that_a_terminal_obeys_reaches_it(opened: Open) -> None:
     assert "␛]52;c;aGk=".encode() in terminal.written
 
 
+def test_a_terminal_made_tiny_and_large_again_is_painted_anew(opened: Open) -> None:
+    """Would catch: a resize that is over before the program looks, and leaves holes in what the terminal shows."""
+    terminal = opened("hang")
+    terminal.until("tokens 0")
+    terminal.until("Enter send")
+    before = terminal.text
+    for _ in range(3):
+        terminal.resize(20, 5)
+        terminal.resize(80, 24)
+        terminal.until(lambda: terminal.text == before)
+
+
 def test_copy_reaches_the_terminals_clipboard(opened: Open) -> None:
     """Would catch: a copy that stays inside the program, or a reply that ends the sequence early."""
     terminal = opened("answer", 120, 40)

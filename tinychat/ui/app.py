@@ -103,6 +103,10 @@ class ChatApp(App[None]):
                 number = getattr(signal, name)
                 asyncio.get_running_loop().add_signal_handler(number, self._leave, status)
 
+    def on_resize(self) -> None:
+        """Paint everything: a terminal drops what is outside it, also where it is back at its old size by now."""
+        self.screen.refresh()
+
     def on_unmount(self) -> None:
         """Give the signals back."""
         for name in _SIGNALS:

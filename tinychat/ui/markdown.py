@@ -86,7 +86,7 @@ class _ListItem(rich_markdown.ListItem):
     numeral = ""
 
     @classmethod
-    def create(cls, markdown: rich_markdown.Markdown, token: Token) -> _ListItem:
+    def create(cls, markdown: rich_markdown.Markdown, token: Token) -> _ListItem:  # noqa: ARG003
         item = cls()
         item.numeral = token.info + token.markup
         return item

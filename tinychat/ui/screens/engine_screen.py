@@ -167,6 +167,8 @@ class EngineScreen(Screen[None]):
         """Something else goes on now: other progress, other keys."""
         if self.chat.phase in (Phase.READY, Phase.NO_MODEL):
             self._progress = None
+        elif self.chat.phase is Phase.PREFILL:
+            self.status.clear_hint()
         self.refresh_bindings()
         self.show_activity()
 
