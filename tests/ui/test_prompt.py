@@ -43,6 +43,28 @@ async def test_a_paste_never_sends(open_chat: OpenChat) -> None:
         assert (await chat.sent(Generate)).messages[-1].text == "one\ntwo\nthree\n"
 
 
+CHARACTERS = ["日", "本", "❤\ufe0f", "👨\u200d👩\u200d👧", "🇨🇿", "🇫🇷", "e\u0301", "👍🏽", "x"]
+
+
+async def test_keys_go_by_characters_as_people_count_them(open_chat: OpenChat) -> None:
+    """Would catch: a backspace that leaves a third of a family, or an accent that outlives its letter."""
+    async with open_chat() as chat:
+        editor = chat.screen.editor
+        editor.put("".join(CHARACTERS))
+        for left in range(len(CHARACTERS) - 1, -1, -1):
+            await chat.press("backspace")
+            assert editor.draft == "".join(CHARACTERS[:left])
+        editor.put("".join(CHARACTERS))
+        await chat.press("home", "right", "right", "right", "right", "delete")
+        assert editor.draft == "".join([*CHARACTERS[:4], *CHARACTERS[5:]])
+        await chat.press("left", "left", "delete", "end", "left", "left", "backspace")
+        assert editor.draft == "".join([*CHARACTERS[:2], *CHARACTERS[3:4], *CHARACTERS[5:6], *CHARACTERS[7:]])
+        editor.clear_draft()
+        editor.put("a\nb")
+        await chat.press("home", "left", "delete", "right", "backspace")
+        assert editor.draft == "a", "lines join as ever"
+
+
 @pytest.mark.parametrize("text", ["word " * 40_000, "a" * 200_000, "日本語" * 66_000, "line\n" * 40_000])
 async def test_a_long_paste_is_folded_sent_whole_and_costs_nothing(open_chat: OpenChat, text: str) -> None:
     """Would catch: a text area that takes most of a second a key once 200 kB are in it, and text cut off on the way."""
@@ -178,7 +200,9 @@ def test_too_long_a_draft_is_a_warning() -> None:
     assert ("inspector--warning") in [name for _, name in drawn[0]]
 
 
-def test_nothing_typed_is_nothing_drawn() -> None:
+def test_an_empty_draft_has_no_chips_and_keeps_the_rows() -> None:
     """Would catch: an index error on an empty draft, and a panel that jumps when the first letter comes."""
-    assert lines(inspector("", 0)) == ["─ tokens 0 · 0 % of 1,000 ──────────────", "", "", ""]
+    assert lines(inspector("", 0)) == [
+        "─ tokens 0 · 0 % of 1,000 ──────────────", "", "", " id · bytes · piece at the cursor",
+    ]  # fmt: skip
     assert len(lines(inspector("", 0, rows=0))) == 1

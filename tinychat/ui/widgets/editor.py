@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import Final
 
 from rich.text import Text
 from textual import events
 from textual.widgets import TextArea
 
+from tinychat.ui.graphemes import character_starts
 from tinychat.ui.stand_ins import StandIns
 
 FOLD_CHARACTERS: Final = 4_000
@@ -83,6 +85,19 @@ class Editor(TextArea):
         """Empty the draft; undo brings it back."""
         self.history.checkpoint()
         self.clear()
+
+    def get_cursor_left_location(self) -> tuple[int, int]:
+        """Return where the character before the cursor begins; Textual's own goes into the middle of an emoji."""
+        row, column = self.cursor_location
+        starts = character_starts(self.document.get_line(row))
+        return (row, starts[bisect_left(starts, column) - 1]) if column else super().get_cursor_left_location()
+
+    def get_cursor_right_location(self) -> tuple[int, int]:
+        """Return where the character after the cursor ends."""
+        row, column = self.cursor_location
+        line = self.document.get_line(row)
+        ends = [*character_starts(line), len(line)]
+        return (row, ends[bisect_right(ends, column)]) if column < len(line) else super().get_cursor_right_location()
 
     def get_line(self, line_index: int) -> Text:
         """Return a line as it may be drawn."""
