@@ -72,6 +72,14 @@ async def test_a_long_name_leaves_room_for_the_figures(open_chat: OpenChat) -> N
         assert chat.text.startswith("─ a-model-that-is-called-very-")
 
 
+@pytest.mark.parametrize("width", [8, 20, 79, 80])
+async def test_a_hint_longer_than_the_line_is_cut(open_chat: OpenChat, width: int) -> None:
+    """Would catch: a sentence that is left out altogether on the screens where it doesn't fit."""
+    async with open_chat(size=(width, 24)) as chat:
+        chat.screen.hint("x" * 200)
+        await chat.shows("xx…" if width > 8 else "x…")
+
+
 async def test_the_panel_can_be_put_away_on_a_large_screen(open_chat: OpenChat) -> None:
     """Would catch: a key that only works at one size."""
     async with open_chat(size=(160, 48)) as chat:

@@ -141,6 +141,13 @@ async def test_replies_can_be_chosen(open_chat: OpenChat) -> None:
             await chat.answer(f"{word} answer")
         await chat.press("ctrl+up", "ctrl+o")
         assert chat.app.clipboard == "two answer"
+        reversed_text = [
+            segment.text
+            for strip in chat.app.screen._compositor.render_strips()
+            for segment in strip
+            if segment.style and segment.style.reverse and segment.text != "S"  # the cursor's cell
+        ]
+        assert reversed_text == ["smollm2"], "the name alone is marked, not the column it stands in"
         await chat.press("ctrl+up", "ctrl+up", "ctrl+up", "ctrl+o")
         assert chat.app.clipboard == "one answer"
         await chat.press("ctrl+down", "ctrl+o")

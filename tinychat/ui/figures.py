@@ -13,6 +13,11 @@ def tokens(number: int) -> str:
     return f"{count(number)} token{'' if number == 1 else 's'}"
 
 
+def words(number: int) -> str:
+    """1 -> "1 word", 1200 -> "1,200 words"."""
+    return f"{count(number)} word{'' if number == 1 else 's'}"
+
+
 def parameters(number: int) -> str:
     """134515008 -> "135 M"."""
     return _scaled(number, 1000, ("", " K", " M", " B", " T"))

@@ -258,7 +258,7 @@ class ChatScreen(EngineScreen):
         if view := self.transcript.chosen:
             self.app.copy_to_clipboard(view.text)
             size = figures.count(len(view.text))
-            self.hint(f"Copied {size} characters to the terminal's clipboard (OSC 52, which some terminals refuse).")
+            self.hint(f"Copied {size} characters to the terminal's clipboard, if it allows OSC 52.")
 
     def action_system_prompt(self) -> None:
         """Show the system prompt, to be changed."""

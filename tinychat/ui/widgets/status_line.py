@@ -62,7 +62,7 @@ class StatusLine(LineWidget):
         """Return the one line. A hint matters more than the activity where both don't fit."""
         hint: Line = ()
         if self._hint:
-            hint = ((f" {cut(self._hint, width - 4)} ", "status--hint"), ("─", "status--rule"))
+            hint = ((f" {cut(self._hint, width - 6)} ", "status--hint"), ("─", "status--rule"))
         left = self._drawn(width - cells(hint) - 2)
         return [spread(left, hint or (("─", "status--rule"),), width, ("─", "status--rule"))]
 

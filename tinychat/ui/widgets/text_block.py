@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rich.cells import set_cell_size
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region, Size
@@ -153,12 +153,14 @@ class TextBlock(StripWidget):
         gutter = self._gutter
         for number in range(first, len(section)):
             label = "" if self._stacked or start + number else cut(self._label, gutter - 1)
+            head = [Segment(label, label_style)] if label else []
+            head.append(Segment(" " * (gutter - cell_len(label)), style))
             text = [Segment(s.text, style + s.style if s.style else style) for s in section.line(number)]
             if index == len(self._sections) - 1 and number == len(section) - 1:
                 text += self.tail()
             # The text knows its place, so that it can be selected with the mouse; the label doesn't, so that it can't.
             body = Strip(text).apply_offsets(0, start + number)
-            self._strips.append(Strip([Segment(set_cell_size(label, gutter), label_style), *body]))
+            self._strips.append(Strip([*head, *body]))
 
     def tail(self) -> list[Segment]:
         """Return what stands after the last character."""

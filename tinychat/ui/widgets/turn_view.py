@@ -142,10 +142,9 @@ class TurnView(TextBlock):
         thinking = self.thinking
         if not thinking:
             return []
-        words = f"{figures.count(len(thinking.split()))} words"
         state = "thinking" if self.live and not self.text else "thought"
         mark = "▾" if self.thinking_open else "▸"
-        head = self.plain(f"{mark} {state}, {words} (Ctrl+T)", width, "tone--quiet")
+        head = self.plain(f"{mark} {state}, {figures.words(len(thinking.split()))} (Ctrl+T)", width, "tone--quiet")
         return [head, self.plain(thinking.strip("\n"), width, "text--thinking")] if self.thinking_open else [head]
 
     def _answer(self, width: int) -> Section:
