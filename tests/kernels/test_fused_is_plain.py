@@ -308,6 +308,7 @@ def test_best(seed, size, count, kind):
     assert ours[1].dtype == torch.int64
 
 
+@example(seed=549, size=50257, scale=1e4, banned=False)  # a mass of fp32 is off by 7e-4 here
 @relaxed
 @given(SEEDS, st.sampled_from([1, 2, 1023, 1024, 1025, 50257]), st.sampled_from([1e-3, 1.0, 10.0, 1e4]), st.booleans())
 def test_statistics(seed, size, scale, banned):

@@ -152,10 +152,9 @@ def statistics(logits: torch.Tensor, token_id: int) -> tuple[float, int, float]:
 
     Logprob and entropy are in nats, the rank counts from 1.
     """
-    mass = torch.logsumexp(logits, dim=0)
-    logprobs = logits - mass
-    own = logits[token_id]
-    rank = int((logits > own).sum()) + 1
+    # fp32 would round the logarithm of the mass to the largest logit's last place: 0.004 at 40,000.
+    logprobs = logits.double().log_softmax(0)
+    rank = int((logits > logits[token_id]).sum()) + 1
     # p log p is 0 at p = 0, where the logit of a banned token would make it NaN.
     entropy = -float((logprobs.exp() * logprobs.clamp(min=-1e4)).sum())
-    return float(own - mass), rank, max(entropy, 0.0)
+    return float(logprobs[token_id]), rank, max(entropy, 0.0)
