@@ -39,6 +39,11 @@ def visits(team: Team, chunks: int, jobs: int) -> np.ndarray:
     return counts
 
 
+def workers() -> int:
+    """How many workers live."""
+    return sum(thread.name == "kernels" for thread in threading.enumerate())
+
+
 def until(condition: Callable[[], object]) -> None:
     """Wait for what another thread does."""
     end = time.monotonic() + 30
@@ -69,15 +74,14 @@ def test_sleeping_workers_are_not_waited_for() -> None:
 
 def test_a_team_ends_with_its_owner() -> None:
     """Would catch: a thread left over from each model that was loaded."""
-    before = set(threading.enumerate())
+    before = workers()
     team = Team(3)
-    workers = set(threading.enumerate()) - before
-    assert len(workers) == 2
+    assert workers() == before + 2
     team.wake()
     visits(team, 4, jobs=1)
     del team
     gc.collect()
-    until(lambda: not any(worker.is_alive() for worker in workers))
+    until(lambda: workers() == before)
 
 
 def test_each_thread_has_a_team_of_its_own() -> None:
