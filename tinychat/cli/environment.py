@@ -13,9 +13,6 @@ LIBRARIES: Final = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     # Its pool of threads would compete with torch's, and it warns where a process forks.
     "TOKENIZERS_PARALLELISM": "false",
-    # Torch's threads spin for many milliseconds after each operation, on cores that the kernels' own threads and other
-    # programs need: with two busy programs beside it, prefill took ten times as long. This is some 100 microseconds.
-    "GOMP_SPINCOUNT": "2000",
     # Typer reads options with pydantic, which would look through every installed package for plugins.
     "PYDANTIC_DISABLE_PLUGINS": "__all__",
 }

@@ -11,11 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numba import njit
+from numba import config, njit, prange, set_num_threads
 
-from tinychat.kernels import plain, team
+from tinychat.kernels import plain
 from tinychat.kernels.numbers import COMPILED, array, exp, from_ordered, narrow, ordered, widen
-from tinychat.kernels.team import address_of, share
 
 NAME: Final = "numba"
 _LIKE: Final = {torch.float32: np.float32(0), torch.bfloat16: np.uint16(0)}
@@ -25,9 +24,6 @@ _BLOCK: Final = 32
 _PART: Final = 128
 """Positions from which a head's attention is cut into parts for several cores."""
 _MOST_PARTS: Final = 8
-_PARTS, _GROUP, _SIZE, _CAPACITY, _SHARE, _STOP, _CACHE_ITEM = range(7)
-_QUERY, _KEYS, _VALUES, _MIX, _BEST, _MASS = range(7, 13)
-"""Places in the arguments of a part of the attention."""
 _STRETCH: Final = 32
 """Logits of which only the largest is looked at first."""
 _MOST_RANKED: Final = 256
@@ -35,8 +31,8 @@ _MOST_RANKED: Final = 256
 
 
 def set_threads(threads: int) -> None:
-    """Let the kernels that this thread calls share their work among so many threads."""
-    team.set_threads(threads)
+    """Let the parallel loops use so many threads, as far as the machine has them."""
+    set_num_threads(max(1, min(threads, config.NUMBA_NUM_THREADS)))
 
 
 def add_rms_norm(
@@ -99,11 +95,7 @@ def rope_append_attend(
     rotary: tuple[torch.Tensor, torch.Tensor] | None,
     scale: float,
 ) -> torch.Tensor:
-    """See `plain.rope_append_attend`.
-
-    The team's other threads take part where a product by blocks has called them; where torch's threads multiply, they
-    would only be in each other's way.
-    """
+    """See `plain.rope_append_attend`."""
     if qkv.shape[0] > 1:
         return plain.rope_append_attend(qkv, keys, values, length, rotary, scale)
     shape = keys.shape
@@ -112,8 +104,8 @@ def rope_append_attend(
     cos, sin, half = (0, 0, 0) if rotary is None else (_address(rotary[0]), _address(rotary[1]), rotary[0].shape[1])
     parts = 1 + length // _PART if length < _PART * _MOST_PARTS else _MOST_PARTS
     _attention(
-        team.team().address, _PART_OF[keys.dtype], _address(qkv), _address(keys), _address(values), tuple(shape),
-        length, cos, sin, half, scale, parts, _address(out), width, _LIKE[qkv.dtype], _LIKE[keys.dtype],
+        _address(qkv), _address(keys), _address(values), tuple(shape), length, cos, sin, half, scale, parts,
+        _address(out), width, _LIKE[qkv.dtype], _LIKE[keys.dtype],
     )  # fmt: skip
     return out
 
@@ -274,40 +266,10 @@ def _attend_range(query: Any, keys: Any, values: Any, start: int, stop: int, mix
                     mix[g, i] += sum_ab + (c * wide[j + 2, i] + d * wide[j + 3, i])
 
 
-@njit(**COMPILED)
-def _attend_part(arguments: int, task: int, cache_like: Any) -> None:
-    """Attend to one part of one kv head's positions."""
-    a = array(arguments, _MASS + 1, np.int64(0))
-    parts, group, size, capacity = a[_PARTS], a[_GROUP], a[_SIZE], a[_CAPACITY]
-    head, start = task // parts, task % parts * a[_SHARE]
-    stop = min(start + a[_SHARE], a[_STOP])
-    step = head * capacity * size * a[_CACHE_ITEM]
-    query = array(a[_QUERY] + head * group * size * 4, (group, size), np.float32(0))
-    keys = array(a[_KEYS] + step, (capacity, size), cache_like)
-    values = array(a[_VALUES] + step, (capacity, size), cache_like)
-    mix = array(a[_MIX] + task * group * size * 4, (group, size), np.float32(0))
-    best = array(a[_BEST] + task * group * 4, group, np.float32(0))
-    mass = array(a[_MASS] + task * group * 4, group, np.float32(0))
-    _attend_range(query, keys, values, start, stop, mix, best, mass)
-
-
-@njit(**COMPILED)
-def _part_of_fp32(arguments: int, task: int) -> None:
-    _attend_part(arguments, task, np.float32(0))
-
-
-@njit(**COMPILED)
-def _part_of_bf16(arguments: int, task: int) -> None:
-    _attend_part(arguments, task, np.uint16(0))
-
-
-_PART_OF: Final = {torch.float32: address_of(_part_of_fp32), torch.bfloat16: address_of(_part_of_bf16)}
-
-
-@njit(**COMPILED)
+@njit(**COMPILED, parallel=True)
 def _attention(
-    team: int, part_of: int, qkv: int, keys: int, values: int, shape: tuple[int, int, int], length: int, cos: int,
-    sin: int, half: int, scale: float, parts: int, out: int, width: int, like: Any, cache_like: Any,
+    qkv: int, keys: int, values: int, shape: tuple[int, int, int], length: int, cos: int, sin: int, half: int,
+    scale: float, parts: int, out: int, width: int, like: Any, cache_like: Any,
 ) -> None:  # fmt: skip
     """Append one token and attend. Each kv head's positions are cut into `parts`, whose mixes are then joined."""
     kv_heads, capacity, size = shape
@@ -323,14 +285,14 @@ def _attention(
     mix = np.empty((kv_heads, parts, group, size), dtype=np.float32)
     best = np.empty((kv_heads, parts, group), dtype=np.float32)
     mass = np.empty((kv_heads, parts, group), dtype=np.float32)
-    a = np.empty(_MASS + 1, dtype=np.int64)
-    a[_PARTS], a[_GROUP], a[_SIZE], a[_CAPACITY] = parts, group, size, capacity
-    a[_SHARE], a[_STOP], a[_CACHE_ITEM] = (length + parts) // parts, length + 1, all_keys.itemsize
-    a[_QUERY], a[_KEYS], a[_VALUES] = query.ctypes.data, keys, values
-    a[_MIX], a[_BEST], a[_MASS] = mix.ctypes.data, best.ctypes.data, mass.ctypes.data
-    share(team, part_of, a.ctypes.data, kv_heads * parts)
-    # Numba lets go of an array after its last use, and an address is none.
-    parts, group = a[_PARTS], len(query) // kv_heads
+    share = (length + parts) // parts
+    for task in prange(kv_heads * parts):
+        head, part = task // parts, task % parts
+        start = part * share
+        own = query[head * group : (head + 1) * group]
+        stop = min(start + share, length + 1)
+        room = mix[head, part], best[head, part], mass[head, part]
+        _attend_range(own, all_keys[head], all_values[head], start, stop, room[0], room[1], room[2])
     for head in range(kv_heads):
         for g in range(group):
             top = best[head, 0, g]
