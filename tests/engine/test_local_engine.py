@@ -18,6 +18,7 @@ from tiny import Tiny
 from tinychat import hub
 from tinychat.engine import generation, reply, thread
 from tinychat.engine.context import Context
+from tinychat.models.cache import cache_bytes
 from tinychat.protocol import (
     CacheStats,
     DownloadProgress,
@@ -111,7 +112,7 @@ def test_what_is_said_of_a_model(tiny: Tiny, engine):
         model_context=256,
         layers=3,
         weights_bytes=built.report.nbytes,
-        cache_bytes=64 * built.model.config.cache_values * built.cache_dtype.itemsize,
+        cache_bytes=cache_bytes(built.model.attention, 64, built.cache_dtype),
         vocabulary=engine.of(TokenizerReady)[0].vocabulary,
         vocabulary_size=320,
         kernel="numba",

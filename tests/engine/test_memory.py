@@ -15,7 +15,12 @@ def fit(
     asked: int | None = None, positions: int = 100_000, weights: int = 0, per_token: int = 10, free: int = 0
 ) -> int:
     return memory.fit_context(
-        asked=asked, positions=positions, weights=weights, cache_bytes_per_token=per_token, free=free, name="m"
+        asked=asked,
+        positions=positions,
+        weights=weights,
+        cache_bytes=lambda tokens: tokens * per_token,
+        free=free,
+        name="m",
     )
 
 

@@ -14,6 +14,7 @@ from tiny import Tiny
 from tinychat.engine import generation
 from tinychat.engine.context import Context
 from tinychat.engine.generation import Prefilled, generate
+from tinychat.models.cache import cache_bytes
 from tinychat.protocol import SamplerSettings
 
 GREEDY = SamplerSettings(temperature=0.0)
@@ -183,6 +184,6 @@ def test_bytes_are_the_tensors_own(built):
     assert context.used_bytes == 0
     reply(context, IDS[:20], 4)
     assert context.used_bytes == context.nbytes // 64 * 23
-    assert context.nbytes == 64 * built.model.config.cache_values * built.cache_dtype.itemsize
+    assert context.nbytes == cache_bytes(built.model.attention, 64, built.cache_dtype)
     context.clear()
     assert (context.used_bytes, context.ids) == (0, [])

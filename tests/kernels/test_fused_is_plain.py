@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tinychat.kernels import fused, plain
+from tinychat.models.cache import AttentionSpec, SlabCache
 
 DTYPES = [torch.float32, torch.bfloat16]
 WIDTHS = st.sampled_from([1, 2, 3, 7, 31, 64, 96, 576, 577])
@@ -21,6 +22,14 @@ SEEDS = st.integers(0, 2**32 - 1)
 SPECIAL = [0.0, -0.0, 1e-45, -1e-45, 1e-40, 1.2e-38, 1e-20, 3e4, 1e10, -1e10, 1e18, -1e18]
 """Signed zeros, denormals, and numbers whose squares fp32 still holds."""
 relaxed = settings(deadline=None, max_examples=60)
+
+
+def slab(kernels, keys: torch.Tensor, values: torch.Tensor, scale: float) -> SlabCache:
+    """Return a slab that holds copies of keys and values [K, capacity, D]."""
+    kv_heads, capacity, size = keys.shape
+    cache = SlabCache(AttentionSpec(kv_heads, size, scale), capacity, keys.dtype, "cpu", kernels, None)
+    cache.keys, cache.values = keys.clone(), values.clone()
+    return cache
 
 
 @pytest.fixture(autouse=True)
@@ -166,9 +175,9 @@ class Case:
         self.scale = size**-0.5
 
     def run(self, kernels):
-        keys, values = self.keys.clone(), self.values.clone()
-        mix = kernels.rope_append_attend(self.qkv.clone(), keys, values, self.length, self.rotary, self.scale)
-        return mix, keys, values
+        cache = slab(kernels, self.keys, self.values, self.scale)
+        mix = kernels.append_attend(self.qkv.clone(), cache, self.length, self.rotary, cache.attention)
+        return mix, cache.keys, cache.values
 
     def check(self):
         mix, keys, values = self.run(fused)
@@ -272,7 +281,9 @@ def test_rounding_to_bf16_is_torch_s():
         size = len(part)
         qkv = torch.cat((torch.zeros(2 * size), part))[None]
         keys, values = torch.zeros(1, 1, size, dtype=torch.bfloat16), torch.zeros(1, 1, size, dtype=torch.bfloat16)
-        fused.rope_append_attend(qkv, keys, values, 0, None, 1.0)
+        cache = slab(fused, keys, values, 1.0)
+        fused.append_attend(qkv, cache, 0, None, cache.attention)
+        values = cache.values
         expected = part.to(torch.bfloat16)
         same = values[0, 0].view(torch.int16) == expected.view(torch.int16)
         assert bool((same | (values[0, 0].isnan() & expected.isnan())).all())

@@ -11,8 +11,8 @@ import pytest
 import torch
 from rulers import KERNELS
 
-from tinychat.models.cache import SlabCache
-from tinychat.models.rope import Rotary
+from tinychat.models.cache import AttentionSpec, SlabCache
+from tinychat.models.rope import Rope, Rotary
 
 # Heads of two components; position 0 doesn't turn, position 1 turns by a quarter.
 #
@@ -63,7 +63,7 @@ def test_two_tokens(kernels, steps, angles, rows, expected):
     forgotten scale, and keys that are cached before they are turned."""
     size = 2 * len(angles)
     cache = SlabCache(
-        1, 2, size, torch.float32, "cpu", kernels=kernels, rotary=Rotary(torch.tensor(angles), 2), scale=math.log(3)
+        AttentionSpec(1, size, math.log(3)), 2, torch.float32, "cpu", kernels, Rotary(Rope(torch.tensor(angles)), 2)
     )
     qkv = torch.tensor(rows, dtype=torch.float32)
     mix = torch.cat([cache.append_attend(part.contiguous()) for part in qkv.split(steps)])
@@ -79,7 +79,7 @@ def test_two_tokens_without_rotation(kernels, steps):
     Token 1: head 0 scores (0, -1) against (1, 0) and (0, 1), 0 and -1, weights 0.75 : 0.25 of (4, 0) and (0, 8); head 1
     scores (1, 1) against (0, 0) and (1, 1), 0 and 2, weights 0.1 : 0.9 of (10, 0) and (0, 10).
     """
-    cache = SlabCache(2, 2, 2, torch.float32, "cpu", kernels=kernels, rotary=None, scale=math.log(3))
+    cache = SlabCache(AttentionSpec(2, 2, math.log(3)), 2, torch.float32, "cpu", kernels, None)
     queries, keys, values = [[1, 0, 0, 1], [0, -1, 1, 1]], [[1, 0, 0, 0], [0, 1, 1, 1]], [[4, 0, 10, 0], [0, 8, 0, 10]]
     qkv = torch.cat([torch.tensor(part, dtype=torch.float32) for part in (queries, keys, values)], dim=1)
     mix = torch.cat([cache.append_attend(part.contiguous()) for part in qkv.split(steps)])

@@ -17,7 +17,7 @@ from tiny import Tiny
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from tinychat.kernels import plain
-from tinychat.models.rope import Rotary, inverse_frequencies
+from tinychat.models.rope import Rope, Rotary, inverse_frequencies
 
 IDS = torch.randint(0, 320, (40,), generator=torch.Generator().manual_seed(1)).tolist()
 FOLDERS = [
@@ -114,9 +114,9 @@ def test_rotary_tables(size, theta):
     )
     positions = torch.arange(8192)[None]
     cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1, 1, size), positions)
-    ours = Rotary(inverse_frequencies(size, theta), 8192)
-    torch.testing.assert_close(ours.cos, cos[0, :, : size // 2], rtol=0, atol=1e-6)
-    torch.testing.assert_close(ours.sin, sin[0, :, : size // 2], rtol=0, atol=1e-6)
+    ours = Rotary(Rope(inverse_frequencies(size, theta)), 8192).tables
+    torch.testing.assert_close(ours[0], cos[0, :, : size // 2], rtol=0, atol=1e-6)
+    torch.testing.assert_close(ours[1], sin[0, :, : size // 2], rtol=0, atol=1e-6)
 
 
 def test_the_ruler_sees_a_missing_permutation(tiny: Tiny):

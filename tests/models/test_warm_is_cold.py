@@ -47,7 +47,7 @@ def test_every_split(tiny: Tiny, variant, path_of_reply):
     """Catches a causal mask, a position or a row of the cache that doesn't count what is cached already."""
     kernels, dtype = path_of_reply
     built = build(tiny.gguf(variant, "Q4_1").path, dtype, kernels)
-    caches = built.model.make_caches(len(IDS), built.cache_dtype)
+    caches = built.caches(len(IDS))
     cold = forward(built, caches, IDS)
     for cuts in SPLITS:
         for cache in caches:
@@ -63,8 +63,8 @@ def test_after_trimming_other_tokens(tiny: Tiny, variant, path_of_reply):
     """Catches rows of forgotten tokens that are still seen: the caches held 20 others behind each prefix."""
     kernels, dtype = path_of_reply
     built = build(tiny.gguf(variant, "Q4_1").path, dtype, kernels)
-    cold = forward(built, built.model.make_caches(len(IDS), built.cache_dtype), IDS)
-    caches = built.model.make_caches(len(IDS) + len(OTHER), built.cache_dtype)
+    cold = forward(built, built.caches(len(IDS)), IDS)
+    caches = built.caches(len(IDS) + len(OTHER))
     for kept in range(len(IDS)):
         for cache in caches:
             cache.trim(0)
@@ -79,8 +79,8 @@ def test_a_long_prompt_in_chunks(tiny: Tiny, kernels):
     """Catches what goes wrong only past one chunk of the engine, or past several blocks of keys."""
     ids = torch.randint(0, 320, (250,), generator=torch.Generator().manual_seed(6)).tolist()
     built = build(tiny.safetensors("llama").path, "fp32", kernels)
-    cold = forward(built, built.model.make_caches(250, built.cache_dtype), ids)
+    cold = forward(built, built.caches(250), ids)
     for step in (31, 32, 33, 64, 127, 128, 129):
-        caches = built.model.make_caches(250, built.cache_dtype)
+        caches = built.caches(250)
         warm = [forward(built, caches, ids[at : at + step]) for at in range(0, len(ids), step)]
         assert_same(torch.cat(warm), cold, "fp32")

@@ -17,6 +17,7 @@ from tinychat.engine.loading import Architecture, architecture
 from tinychat.engine.opening import open_model
 from tinychat.kernels import Kernels, fused, plain
 from tinychat.models.base import Report
+from tinychat.models.cache import SlabCache, slabs
 from tinychat.models.linear import Abilities, abilities
 from tinychat.models.policy import Policy
 from tinychat.models.probe import Probe
@@ -34,6 +35,11 @@ class Built:
     planned: Report
     """What the walk over the header alone said."""
     cache_dtype: torch.dtype
+
+    def caches(self, capacity: int) -> list[SlabCache]:
+        """Return an empty slab a layer."""
+        model = self.model
+        return slabs(model.attention, capacity, self.cache_dtype, model.device, model.kernels)
 
     def context(self, capacity: int = 128) -> Context:
         """Return empty caches."""
@@ -78,7 +84,7 @@ class Measured:
 def measure(built: Built, ids: Sequence[int], step: int | None = None) -> Measured:
     """Run our model over `ids`, `step` tokens at a time (None: all at once)."""
     model = built.model
-    caches = model.make_caches(len(ids), built.cache_dtype)
+    caches = built.caches(len(ids))
     layers = model.config.layers
     names = [*(f"blocks.{n}.hook_resid_pre" for n in range(layers)), f"blocks.{layers - 1}.hook_resid_post"]
     names.append("ln_final.hook_normalized")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tinychat.models.base import Model
+from tinychat.models.cache import slabs
 from tinychat.models.probe import CLOSED, Probe
 
 
@@ -18,7 +19,7 @@ class Context:
         """Reserve caches of `capacity` tokens."""
         self.model = model
         self.capacity = capacity
-        self.caches: list[Any] = model.make_caches(capacity, dtype)
+        self.caches: list[Any] = slabs(model.attention, capacity, dtype, model.device, model.kernels)
         self.ids: list[int] = []
 
     def reuse(self, prompt: Sequence[int]) -> int:

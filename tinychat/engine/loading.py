@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from tinychat.engine.opening import Opened
 from tinychat.errors import CheckpointError, UnsupportedModel, UsageError
 from tinychat.kernels import Kernels, plain
 from tinychat.models.base import Report, Weights, rename
+from tinychat.models.cache import AttentionSpec, cache_bytes
 from tinychat.models.linear import Abilities, abilities
 from tinychat.models.policy import Policy, StoredTensor
 from tinychat.protocol import LoadModel, ModelInfo, SamplerSettings
@@ -119,7 +120,7 @@ def load(
     found = architecture(opened)
     can = abilities()
     policy = Policy(_dtype(command.dtype), can, _device(command.device))
-    _, planned = found.walk(policy)
+    outline, planned = found.walk(policy)
     if command.dtype == "int4" and any(stored not in FOUR_BITS for stored, _ in planned.forms["layers"]):
         raise UnsupportedModel(
             f"{found.source} isn't stored in 4 bits ({_forms(planned, 'layers')}), and tinychat doesn't quantise yet.",
@@ -132,7 +133,7 @@ def load(
             "They don't belong together: fetch the model again.",
         )
     cache_dtype = torch.float32 if all(f == "fp32" for _, f in planned.forms["layers"]) else torch.bfloat16
-    capacity, shortened = _context(command, found, planned, cache_dtype)
+    capacity, shortened = _context(command, found, planned, outline.attention, cache_dtype)
 
     def moved(weights: Weights) -> None:
         progress("reading weights", weights.taken / max(planned.parameters, weights.taken))
@@ -192,7 +193,11 @@ def _device(asked: str) -> str:
 
 
 def _context(
-    command: LoadModel, found: Architecture, planned: Report, cache_dtype: torch.dtype
+    command: LoadModel,
+    found: Architecture,
+    planned: Report,
+    attention: Sequence[AttentionSpec],
+    cache_dtype: torch.dtype,
 ) -> tuple[int, tuple[str, ...]]:
     """Return the tokens the caches shall hold, and what there is to say about it."""
     positions, asked = found.config.positions, command.context
@@ -208,7 +213,7 @@ def _context(
         asked=asked,
         positions=positions,
         weights=planned.nbytes,
-        cache_bytes_per_token=found.config.cache_values * cache_dtype.itemsize,
+        cache_bytes=lambda tokens: cache_bytes(attention, tokens, cache_dtype),
         free=free,
         name=command.card.name,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +40,7 @@ def process() -> int:
 
 
 def fit_context(
-    *, asked: int | None, positions: int, weights: int, cache_bytes_per_token: int, free: int, name: str
+    *, asked: int | None, positions: int, weights: int, cache_bytes: Callable[[int], int], free: int, name: str
 ) -> int:
     """Return how many tokens the caches shall hold.
 
@@ -48,7 +50,7 @@ def fit_context(
         asked: What the person wants, or None.
         positions: What the model was made for.
         weights: Bytes the weights will take.
-        cache_bytes_per_token: Of all layers together.
+        cache_bytes: Tokens -> bytes of all layers' caches together; grows with the tokens.
         free: Bytes there are, before loading.
         name: The model's, for the sentence.
 
@@ -57,15 +59,16 @@ def fit_context(
     """
     left = free - weights
     least = min(asked or LEAST_CONTEXT, positions)
-    if least * cache_bytes_per_token > left:
+    if cache_bytes(least) > left:
         raise OutOfMemory(
-            f"{name} needs {gigabytes(weights)} for its weights and {gigabytes(least * cache_bytes_per_token)} for a "
+            f"{name} needs {gigabytes(weights)} for its weights and {gigabytes(cache_bytes(least))} for a "
             f"cache of {least:,} tokens, but this machine has {gigabytes(free)} free.",
             "Close other programs, choose a smaller model, or a smaller --context.",
         )
     if asked is not None:
         return asked
-    return max(least, min(positions, DEFAULT_CONTEXT, left // 2 // cache_bytes_per_token))
+    most = range(least, min(positions, DEFAULT_CONTEXT) + 1)
+    return max(least, least - 1 + bisect_right(most, left // 2, key=cache_bytes))
 
 
 def gigabytes(count: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,7 @@ from tinychat.engine import memory
 from tinychat.engine.loading import architecture
 from tinychat.engine.opening import Opened
 from tinychat.errors import OutOfMemory
+from tinychat.models.cache import cache_bytes
 from tinychat.models.linear import abilities
 from tinychat.models.policy import Policy
 
@@ -53,10 +55,15 @@ def preview(opened: Opened) -> Preview:
     """
     found = architecture(opened)
     can = abilities()
-    plans = {dtype: found.walk(Policy(dtype, can))[1] for dtype in DTYPES}
+    walks = {dtype: found.walk(Policy(dtype, can)) for dtype in DTYPES}
+    plans = {dtype: report for dtype, (_, report) in walks.items()}
+    attention = walks["auto"][0].attention
     auto, positions = plans["auto"], found.config.positions
     fp32 = all(form == "fp32" for _, form in auto.forms["layers"])
-    per_token = found.config.cache_values * (torch.float32 if fp32 else torch.bfloat16).itemsize
+
+    def size_of(tokens: int) -> int:
+        return cache_bytes(attention, tokens, torch.float32 if fp32 else torch.bfloat16)
+
     tensors: dict[str, tuple[int, int]] = {}
     for stored in opened.checkpoint.tensors.values():
         count, size = tensors.get(stored.type, (0, 0))
@@ -71,19 +78,19 @@ def preview(opened: Opened) -> Preview:
         sampler=tuple((name, getattr(opened.sampler, name), source) for name, source in opened.sources),
         tensors=tensors,
         weights_bytes={dtype: plan.nbytes for dtype, plan in plans.items()},
-        cache_bytes={tokens: tokens * per_token for tokens in sizes},
-        fits=_fits(positions, auto.nbytes, per_token),
+        cache_bytes={tokens: size_of(tokens) for tokens in sizes},
+        fits=_fits(positions, auto.nbytes, size_of),
         notices=(*opened.notices, *auto.notices),
     )
 
 
-def _fits(positions: int, weights: int, per_token: int) -> bool:
+def _fits(positions: int, weights: int, size_of: Callable[[int], int]) -> bool:
     try:
         memory.fit_context(
             asked=None,
             positions=positions,
             weights=weights,
-            cache_bytes_per_token=per_token,
+            cache_bytes=size_of,
             free=memory.available(),
             name="",
         )

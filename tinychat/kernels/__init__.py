@@ -11,6 +11,36 @@ if TYPE_CHECKING:
     import torch
 
 
+class Attention(Protocol):
+    """How one layer attends."""
+
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def head_size(self) -> int: ...
+    @property
+    def scale(self) -> float:
+        """Of the scores."""
+
+    @property
+    def window(self) -> int | None:
+        """Positions a token sees, itself included; None: all."""
+
+    @property
+    def softcap(self) -> float | None:
+        """Bends scores back (Gemma 2); None: not."""
+
+
+class Store(Protocol):
+    """Keys and values of one layer, by position."""
+
+    def write(self, start: int, keys: torch.Tensor, values: torch.Tensor, /) -> None:
+        """Store keys and values [T, K, D] of the positions from `start` on."""
+
+    def read(self, start: int, end: int, /) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values [K, end - start, D]."""
+
+
 class Kernels(Protocol):
     """What `plain` and `fused` both are."""
 
@@ -38,18 +68,29 @@ class Kernels(Protocol):
         /,
     ) -> torch.Tensor: ...
 
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype, /) -> torch.Tensor: ...
+
+    def norm_heads(
+        self, qkv: torch.Tensor, query_weight: torch.Tensor, key_weight: torch.Tensor, kv_heads: int, eps: float, /
+    ) -> torch.Tensor: ...
+
     def silu_mul(self, gate_up: torch.Tensor, /) -> torch.Tensor: ...
+
+    def gelu_tanh_mul(self, gate_up: torch.Tensor, /) -> torch.Tensor: ...
 
     def gelu_tanh(self, x: torch.Tensor, /) -> torch.Tensor: ...
 
-    def rope_append_attend(
+    def gelu_erf(self, x: torch.Tensor, /) -> torch.Tensor: ...
+
+    def softcap(self, x: torch.Tensor, cap: float, /) -> torch.Tensor: ...
+
+    def append_attend(
         self,
         qkv: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
+        store: Store,
         length: int,
         rotary: tuple[torch.Tensor, torch.Tensor] | None,
-        scale: float,
+        attention: Attention,
         /,
     ) -> torch.Tensor: ...
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numba import config, njit, prange, set_num_threads
 
-from tinychat.kernels import plain
+from tinychat.kernels import Attention, plain
 from tinychat.kernels.numbers import COMPILED, array, exp, from_ordered, narrow, ordered, widen
 
 NAME: Final = "numba"
@@ -78,6 +78,13 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     return out
 
 
+rms_norm = plain.rms_norm
+norm_heads = plain.norm_heads
+gelu_tanh_mul = plain.gelu_tanh_mul
+gelu_erf = plain.gelu_erf
+softcap = plain.softcap
+
+
 def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
     """See `plain.gelu_tanh`."""
     if x.shape[0] > 1:
@@ -87,17 +94,17 @@ def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def rope_append_attend(
+def append_attend(
     qkv: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
+    store: Any,
     length: int,
     rotary: tuple[torch.Tensor, torch.Tensor] | None,
-    scale: float,
+    attention: Attention,
 ) -> torch.Tensor:
-    """See `plain.rope_append_attend`."""
-    if qkv.shape[0] > 1:
-        return plain.rope_append_attend(qkv, keys, values, length, rotary, scale)
+    """See `plain.append_attend`."""
+    if qkv.shape[0] > 1 or attention.window is not None or attention.softcap is not None:
+        return plain.append_attend(qkv, store, length, rotary, attention)
+    keys, values, scale = store.keys, store.values, attention.scale
     shape = keys.shape
     width = qkv.shape[1] - 2 * shape[0] * shape[2]
     out = torch.empty(1, width, dtype=qkv.dtype)

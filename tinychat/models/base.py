@@ -15,6 +15,7 @@ import torch
 
 from tinychat.errors import CheckpointError
 from tinychat.kernels import Kernels
+from tinychat.models.cache import AttentionSpec, Cache
 from tinychat.models.embedding import Embedding
 from tinychat.models.linear import Linear
 from tinychat.models.policy import Part, Policy, StoredTensor
@@ -25,17 +26,13 @@ _SHOWN = 5
 
 
 class Config(Protocol):
-    """The numbers of an architecture; its fields have the checkpoint's names, these three the engine's."""
+    """The numbers of an architecture; its fields have the checkpoint's names, these two the engine's."""
 
     @property
     def layers(self) -> int: ...
     @property
     def positions(self) -> int:
         """Longest sequence the model was made for."""
-
-    @property
-    def cache_values(self) -> int:
-        """Numbers that one token leaves in all caches together."""
 
 
 def check_numbers(config: Any) -> None:
@@ -52,24 +49,6 @@ def check_numbers(config: Any) -> None:
             raise ValueError(f"{declared.name} is {value!r}, which is no number above 0")
 
 
-class Cache(Protocol):
-    """Keys and values of one layer."""
-
-    length: int
-    capacity: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes reserved."""
-
-    @property
-    def used_bytes(self) -> int: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    def trim(self, length: int) -> None:
-        """Forget all tokens from position `length` on."""
-
-
 class Model(Protocol):
     """A decoder: ids in, logits out."""
 
@@ -77,12 +56,11 @@ class Model(Protocol):
     config: Any
     kernels: Kernels
     device: str
-
-    def make_caches(self, capacity: int, dtype: torch.dtype) -> list[Any]:
-        """Return an empty cache a layer, each with room for `capacity` tokens."""
+    attention: tuple[AttentionSpec, ...]
+    """How each layer attends."""
 
     def forward(
-        self, ids: torch.Tensor, caches: Sequence[Any], probe: Probe = CLOSED, *, every_position: bool = False
+        self, ids: torch.Tensor, caches: Sequence[Cache], probe: Probe = CLOSED, *, every_position: bool = False
     ) -> torch.Tensor:
         """Append ids [T] to the caches; return logits, fp32: [1, V] of the last position, or [T, V] of every one."""
 
@@ -153,10 +131,10 @@ class Weights:
         values = self._policy.vector(stored)
         return values if order is None else values[order]
 
-    def norm(self, name: str, size: int) -> torch.Tensor:
-        """Take a norm's weight or bias, which stays as it is: fp32 [size]."""
+    def norm(self, name: str, size: int, plus: float = 0.0) -> torch.Tensor:
+        """Take a norm's weight or bias: fp32 [size], with `plus` added where a family stores weights less that."""
         self.report.nbytes += 4 * size
-        return self.vector(name, size)
+        return self.vector(name, size) + plus if plus else self.vector(name, size)
 
     def embedding(self, name: str, rows: int, width: int, tied: Linear | None = None) -> Embedding:
         """Take a table of rows to be looked up; `tied` is the head that was built of the same tensor."""
@@ -168,6 +146,14 @@ class Weights:
             made = self._policy.embedding(stored, tied)
         self.report.nbytes += made.nbytes
         return made
+
+    def ends(self, rows: int, width: int, *, tied: bool) -> tuple[Embedding, Linear]:
+        """Take the embedding and the head of a decoder that has Llama's names, tied or not."""
+        if tied and self.has("lm_head.weight"):
+            self.ignore("lm_head.weight", "config.json ties the head to the embedding")
+        name = "model.embed_tokens" if tied else "lm_head"
+        lm_head = self.linear([(name, rows)], width, role="head", tied=tied)
+        return self.embedding("model.embed_tokens.weight", rows, width, lm_head if tied else None), lm_head
 
     def linear(
         self,
@@ -273,6 +259,32 @@ def rename(
             raise CheckpointError(f"{source} holds {target} twice.", "Fetch the model again.")
         renamed[target] = stored
     return renamed
+
+
+def llama_names(gguf: Mapping[str, str], *, biases: bool = False) -> dict[str, str | None]:
+    """Return llama.cpp's names for a decoder whose own names are "model.layers.N...", layer by layer.
+
+    Args:
+        gguf: llama.cpp's name of each part of a layer -> the model's, both without ".weight".
+        biases: Whether the parts may have biases.
+    """
+    found: dict[str, str | None] = {
+        "token_embd.weight": "model.embed_tokens.weight",
+        "output_norm.weight": "model.norm.weight",
+        "output.weight": "lm_head.weight",
+    }
+    for theirs, ours in gguf.items():
+        for kind in ("weight", "bias") if biases else ("weight",):
+            found[f"blk.{{}}.{theirs}.{kind}"] = f"model.layers.{{}}.{ours}.{kind}"
+    return found
+
+
+def neighbours_to_halves(heads: int, size: int) -> torch.Tensor:
+    """Return the order of rows that undoes what llama.cpp's converter does to queries and keys of some families.
+
+    It puts component i of a head beside component i + D/2, for a rotation of neighbours.
+    """
+    return torch.arange(heads * size).view(heads, size // 2, 2).transpose(1, 2).flatten()
 
 
 def _by(shape: Sequence[int]) -> str:

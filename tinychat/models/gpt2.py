@@ -16,7 +16,7 @@ import torch
 from tinychat.errors import UnsupportedModel
 from tinychat.kernels import Kernels
 from tinychat.models.base import Weights, check_numbers
-from tinychat.models.cache import SlabCache
+from tinychat.models.cache import AttentionSpec, Cache
 from tinychat.models.probe import CLOSED, Probe
 
 MODEL_TYPES = ("gpt2",)
@@ -57,11 +57,6 @@ class Config:
     def positions(self) -> int:
         """Longest sequence: the table of positions ends there."""
         return self.n_positions
-
-    @property
-    def cache_values(self) -> int:
-        """Numbers that one token leaves in all caches together."""
-        return 2 * self.n_layer * self.n_embd
 
     @classmethod
     def from_json(cls, config: Mapping[str, Any], source: str) -> Config:
@@ -112,7 +107,7 @@ class Attention:
         self.c_attn = weights.linear([(f"{name}.c_attn", 3 * width)], width, bias=True, transposed=turned)
         self.c_proj = weights.linear([(f"{name}.c_proj", width)], width, bias=True, transposed=turned)
 
-    def forward(self, x: torch.Tensor, cache: SlabCache, probe: Probe, name: str) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, cache: Cache, probe: Probe, name: str) -> torch.Tensor:
         """Return what attention adds to the residual stream, [T, C], for x [T, C]."""
         qkv = self.c_attn.forward(x)  # [T, 3 C]
         if probe:
@@ -158,9 +153,7 @@ class Block:
         self.ln_2 = weights.norm(f"{name}.ln_2.weight", width), weights.norm(f"{name}.ln_2.bias", width)
         self.mlp = MLP(config, weights, f"{name}.mlp", kernels)
 
-    def forward(
-        self, residual: torch.Tensor, delta: torch.Tensor | None, cache: SlabCache, probe: Probe
-    ) -> torch.Tensor:
+    def forward(self, residual: torch.Tensor, delta: torch.Tensor | None, cache: Cache, probe: Probe) -> torch.Tensor:
         """Run the block.
 
         Args:
@@ -207,6 +200,8 @@ class Model:
         self.kernels = kernels
         self.device = weights.device
         V, C = config.vocab_size, config.n_embd
+        size = C // config.n_head
+        self.attention = (AttentionSpec(config.n_head, size, size**-0.5),) * config.n_layer
         own = weights.has("lm_head.weight")
         if own and not weights.gguf:
             weights.ignore("lm_head.weight", "GPT-2's head is tied to its embedding")
@@ -217,17 +212,8 @@ class Model:
         self.h = [Block(config, weights, layer, kernels) for layer in range(config.n_layer)]
         self.ln_f = weights.norm("ln_f.weight", C), weights.norm("ln_f.bias", C)
 
-    def make_caches(self, capacity: int, dtype: torch.dtype) -> list[SlabCache]:
-        """Return an empty cache a layer, each with room for `capacity` tokens."""
-        c = self.config
-        size = c.n_embd // c.n_head
-        return [
-            SlabCache(c.n_head, capacity, size, dtype, self.device, kernels=self.kernels, rotary=None, scale=size**-0.5)
-            for _ in self.h
-        ]
-
     def forward(
-        self, ids: torch.Tensor, caches: Sequence[SlabCache], probe: Probe = CLOSED, *, every_position: bool = False
+        self, ids: torch.Tensor, caches: Sequence[Cache], probe: Probe = CLOSED, *, every_position: bool = False
     ) -> torch.Tensor:
         """Append ids [T] to the caches; return logits, fp32: [1, V] of the last position, or [T, V] of every one."""
         start = caches[0].length
