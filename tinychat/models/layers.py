@@ -82,7 +82,7 @@ class GatedMLP:
     def __init__(
         self, gate_up_proj: Linear, down_proj: Linear, activation_mul: Callable[[torch.Tensor], torch.Tensor]
     ) -> None:
-        """Take the projections; `gate_up_proj` gives gate and up side by side, `activation_mul` joins them to [T, I]."""
+        """Take the projections; `gate_up_proj` gives gate, then up; `activation_mul` joins them to [T, I]."""
         self.gate_up_proj = gate_up_proj
         self.down_proj = down_proj
         self.activation_mul = activation_mul
