@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from checkpoints import VARIANTS
+from checkpoints import IN_GGUF
 from rulers import KERNELS, Measured, build, divergence, measure, reference, state_error
 from tiny import Tiny
 
@@ -36,7 +36,7 @@ def within(actual: Measured, expected: Measured, form: str, variant: str) -> boo
     return state_error(actual, expected) < states and divergence(actual, expected) < distribution
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", IN_GGUF)
 @pytest.mark.parametrize(
     ("dtype", "kind"), [*(("bf16", kind) for kind in ("F16", "Q8_0", "Q4_1")), ("auto", "F32"), ("auto", "F16")]
 )
@@ -58,7 +58,7 @@ def test_bf16(tiny: Tiny, variant, dtype, kind):
 
 @needs_blocks
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1"])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", IN_GGUF)
 def test_blocks(tiny: Tiny, variant, kind):
     """Catches what fp32 can't show: a wrong zero point, a scale of another group, codes that change their places."""
     made = tiny.gguf(variant, kind)

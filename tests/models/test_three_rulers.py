@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from checkpoints import VARIANTS, Made
-from gguf_files import TYPES, interleave
+from checkpoints import IN_GGUF, VARIANTS, Made
+from families_llama import interleave
+from gguf_files import TYPES
 from rulers import KERNELS, assert_close, build, greedy, measure, reference, reference_greedy
 from tiny import Tiny
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -34,7 +35,7 @@ FOLDERS = [
     ("llama-untied", "BF16", {"shards": True, "old_config": True}),
 ]
 GGUFS = [
-    *((variant, kind, {}) for variant in VARIANTS for kind in TYPES),
+    *((variant, kind, {}) for variant in IN_GGUF for kind in TYPES),
     ("gpt2", "Q8_0", {"head_copy": True}),
     ("gpt2", "Q4_1", {"embedding": "F32"}),
     ("llama", "Q4_0", {"embedding": "Q4_0"}),
