@@ -229,11 +229,9 @@ def test_an_error_in_a_layer(built, monkeypatch, failing, layer):
 
 def norm_of(built: Built, layer: int, place: int) -> torch.Tensor:
     """Return the weight of the first or the second norm of a layer."""
-    model = built.model
-    if hasattr(model, "h"):
-        return (model.h[layer].ln_1, model.h[layer].ln_2)[place][0]
-    block = model.layers[layer]
-    return (block.input_layernorm, block.post_attention_layernorm)[place]
+    block = built.model.layers[layer]
+    norm = (block.input_layernorm, block.post_attention_layernorm)[place]
+    return norm if isinstance(norm, torch.Tensor) else norm[0]
 
 
 @torch.inference_mode()

@@ -136,6 +136,10 @@ class Weights:
         self.report.nbytes += 4 * size
         return self.vector(name, size) + plus if plus else self.vector(name, size)
 
+    def layer_norm(self, name: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take a layer norm's weight and bias: fp32 [size] each."""
+        return self.norm(f"{name}.weight", size), self.norm(f"{name}.bias", size)
+
     def embedding(self, name: str, rows: int, width: int, tied: Linear | None = None) -> Embedding:
         """Take a table of rows to be looked up; `tied` is the head that was built of the same tensor."""
         stored = self._take(name, (rows, width))
@@ -147,13 +151,14 @@ class Weights:
         self.report.nbytes += made.nbytes
         return made
 
-    def ends(self, rows: int, width: int, *, tied: bool) -> tuple[Embedding, Linear]:
-        """Take the embedding and the head of a decoder that has Llama's names, tied or not."""
-        if tied and self.has("lm_head.weight"):
-            self.ignore("lm_head.weight", "config.json ties the head to the embedding")
-        name = "model.embed_tokens" if tied else "lm_head"
-        lm_head = self.linear([(name, rows)], width, role="head", tied=tied)
-        return self.embedding("model.embed_tokens.weight", rows, width, lm_head if tied else None), lm_head
+    def ends(
+        self, rows: int, width: int, *, tied: bool, table: str = "model.embed_tokens", head: str = "lm_head"
+    ) -> tuple[Embedding, Linear]:
+        """Take the embedding and the head of a decoder, tied or not; `table` and `head` are their names."""
+        if tied and self.has(f"{head}.weight"):
+            self.ignore(f"{head}.weight", "config.json ties the head to the embedding")
+        lm_head = self.linear([(table if tied else head, rows)], width, role="head", tied=tied)
+        return self.embedding(f"{table}.weight", rows, width, lm_head if tied else None), lm_head
 
     def linear(
         self,

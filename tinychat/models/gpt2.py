@@ -1,8 +1,7 @@
 """GPT-2: layer norm with bias before each sublayer, learned positions, biases everywhere, a tied head.
 
 Its checkpoints hold matrices as [in, out] (OpenAI's "Conv1D"), queries, keys and values as one; llama.cpp's converter
-turns them around. Shapes: B batch (always 1 here, so left out), T new tokens, S cached + new, H heads, D head size,
-C width, I inner width, V vocabulary. Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
+turns them around. Shapes as in layers.py. Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
 """
 
 from __future__ import annotations
@@ -16,8 +15,11 @@ import torch
 from tinychat.errors import UnsupportedModel
 from tinychat.kernels import Kernels
 from tinychat.models.base import Weights, check_numbers
-from tinychat.models.cache import AttentionSpec, Cache
-from tinychat.models.probe import CLOSED, Probe
+from tinychat.models.cache import AttentionSpec
+from tinychat.models.layer_norm import MLP, LayerNormBlock, LayerNormDecoder
+from tinychat.models.layers import Attention
+from tinychat.models.linear import Linear
+from tinychat.models.probe import Probe
 
 MODEL_TYPES = ("gpt2",)
 FAMILY = "GPT-2"
@@ -96,94 +98,26 @@ class Config:
         )
 
 
-class Attention:
-    """Causal self-attention with as many heads of keys and values as of queries."""
+def block(config: Config, weights: Weights, layer: int, spec: AttentionSpec, kernels: Kernels) -> LayerNormBlock:
+    """Take the parameters of one layer."""
+    name, width, inner, turned = f"h.{layer}", config.n_embd, config.n_inner, not weights.gguf
 
-    def __init__(self, config: Config, weights: Weights, name: str) -> None:
-        """Take the projections under `name`."""
-        width = config.n_embd
-        self.heads = config.n_head
-        turned = not weights.gguf
-        self.c_attn = weights.linear([(f"{name}.c_attn", 3 * width)], width, bias=True, transposed=turned)
-        self.c_proj = weights.linear([(f"{name}.c_proj", width)], width, bias=True, transposed=turned)
+    def matrix(part: str, rows: int, columns: int) -> Linear:
+        return weights.linear([(f"{name}.{part}", rows)], columns, bias=True, transposed=turned)
 
-    def forward(self, x: torch.Tensor, cache: Cache, probe: Probe, name: str) -> torch.Tensor:
-        """Return what attention adds to the residual stream, [T, C], for x [T, C]."""
-        qkv = self.c_attn.forward(x)  # [T, 3 C]
-        if probe:
-            for tap, part in zip(("q", "k", "v"), qkv.chunk(3, dim=-1), strict=True):
-                probe(f"{name}.attn.hook_{tap}", part.unflatten(-1, (self.heads, -1)))
-        mix = cache.append_attend(qkv)  # [T, C]
-        if probe:
-            probe(f"{name}.attn.hook_z", mix.unflatten(-1, (self.heads, -1)))
-        return self.c_proj.forward(mix)
+    return LayerNormBlock(
+        layer,
+        (weights.layer_norm(f"{name}.ln_1", width), weights.layer_norm(f"{name}.ln_2", width)),
+        Attention(
+            matrix("attn.c_attn", 3 * width, width), matrix("attn.c_proj", width, width), config.n_head, spec, kernels
+        ),
+        MLP(matrix("mlp.c_fc", inner, width), matrix("mlp.c_proj", width, inner), kernels.gelu_tanh),
+        config.layer_norm_epsilon,
+        kernels,
+    )
 
 
-class MLP:
-    """proj(gelu(fc(x)))."""
-
-    def __init__(self, config: Config, weights: Weights, name: str, kernels: Kernels) -> None:
-        """Take the projections under `name`."""
-        inner, width, turned = config.n_inner, config.n_embd, not weights.gguf
-        self.kernels = kernels
-        self.c_fc = weights.linear([(f"{name}.c_fc", inner)], width, bias=True, transposed=turned)
-        self.c_proj = weights.linear([(f"{name}.c_proj", width)], inner, bias=True, transposed=turned)
-
-    def forward(self, x: torch.Tensor, probe: Probe, name: str) -> torch.Tensor:
-        """Return what the MLP adds to the residual stream, [T, C], for x [T, C]."""
-        pre = self.c_fc.forward(x)  # [T, I]
-        inner = self.kernels.gelu_tanh(pre)
-        if probe:
-            probe(f"{name}.mlp.hook_pre", pre)
-            probe(f"{name}.mlp.hook_post", inner)
-        return self.c_proj.forward(inner)
-
-
-class Block:
-    """x + attention(norm(x)), then x + mlp(norm(x))."""
-
-    def __init__(self, config: Config, weights: Weights, layer: int, kernels: Kernels) -> None:
-        """Take the parameters of one layer."""
-        name, width = f"h.{layer}", config.n_embd
-        self.name = f"blocks.{layer}"
-        self.kernels = kernels
-        self.eps = config.layer_norm_epsilon
-        self.ln_1 = weights.norm(f"{name}.ln_1.weight", width), weights.norm(f"{name}.ln_1.bias", width)
-        self.attn = Attention(config, weights, f"{name}.attn")
-        self.ln_2 = weights.norm(f"{name}.ln_2.weight", width), weights.norm(f"{name}.ln_2.bias", width)
-        self.mlp = MLP(config, weights, f"{name}.mlp", kernels)
-
-    def forward(self, residual: torch.Tensor, delta: torch.Tensor | None, cache: Cache, probe: Probe) -> torch.Tensor:
-        """Run the block.
-
-        Args:
-            residual: The stream, fp32 [T, C]; changed in place.
-            delta: What the block before adds to it and has not added yet, [T, C]: the norm adds it on its way.
-            cache: Of this layer.
-            probe: The taps.
-
-        Returns:
-            What this block's MLP adds, [T, C]; the next norm adds it.
-        """
-        norm = self.kernels.add_layer_norm
-        x = norm(residual, delta, *self.ln_1, self.eps, self.attn.c_attn.activations)
-        if probe:
-            probe(f"{self.name}.hook_resid_pre", residual)
-            probe(f"{self.name}.ln1.hook_normalized", x)
-        attn_out = self.attn.forward(x, cache, probe, self.name)
-        x = norm(residual, attn_out, *self.ln_2, self.eps, self.mlp.c_fc.activations)
-        if probe:
-            probe(f"{self.name}.hook_attn_out", attn_out)
-            probe(f"{self.name}.hook_resid_mid", residual)
-            probe(f"{self.name}.ln2.hook_normalized", x)
-        mlp_out = self.mlp.forward(x, probe, self.name)
-        if probe:
-            probe(f"{self.name}.hook_mlp_out", mlp_out)
-            probe(f"{self.name}.hook_resid_post", residual + mlp_out)
-        return mlp_out
-
-
-class Model:
+class Model(LayerNormDecoder):
     """The decoder."""
 
     FAMILY = FAMILY
@@ -199,6 +133,7 @@ class Model:
         self.config = config
         self.kernels = kernels
         self.device = weights.device
+        self.eps = config.layer_norm_epsilon
         V, C = config.vocab_size, config.n_embd
         size = C // config.n_head
         self.attention = (AttentionSpec(config.n_head, size, size**-0.5),) * config.n_layer
@@ -207,32 +142,18 @@ class Model:
             weights.ignore("lm_head.weight", "GPT-2's head is tied to its embedding")
         tied = not (own and weights.gguf)
         self.lm_head = weights.linear([("wte" if tied else "lm_head", V)], C, role="head", tied=tied)
-        self.wte = weights.embedding("wte.weight", V, C, self.lm_head if tied else None)
+        self.embed_tokens = weights.embedding("wte.weight", V, C, self.lm_head if tied else None)
         self.wpe = weights.embedding("wpe.weight", config.n_positions, C)
-        self.h = [Block(config, weights, layer, kernels) for layer in range(config.n_layer)]
-        self.ln_f = weights.norm("ln_f.weight", C), weights.norm("ln_f.bias", C)
+        self.layers = [block(config, weights, n, spec, kernels) for n, spec in enumerate(self.attention)]
+        self.norm, self.bias = weights.layer_norm("ln_f", C)
 
-    def forward(
-        self, ids: torch.Tensor, caches: Sequence[Cache], probe: Probe = CLOSED, *, every_position: bool = False
-    ) -> torch.Tensor:
-        """Append ids [T] to the caches; return logits, fp32: [1, V] of the last position, or [T, V] of every one."""
-        start = caches[0].length
-        embedded = self.wte.forward(ids)  # [T, C]
+    def embed(self, ids: torch.Tensor, start: int, probe: Probe) -> torch.Tensor:
+        """Return the sum of the tokens' and the positions' embeddings, fp32 [T, C]."""
+        embedded = super().embed(ids, start, probe)
         positions = self.wpe.forward(torch.arange(start, start + len(ids), device=ids.device))
         if probe:
-            probe("hook_embed", embedded)
             probe("hook_pos_embed", positions)
-        residual = embedded + positions
-        delta = None
-        for block, cache in zip(self.h, caches, strict=True):
-            delta = block.forward(residual, delta, cache, probe)
-        if not every_position:
-            residual, delta = residual[-1:], None if delta is None else delta[-1:]
-        eps = self.config.layer_norm_epsilon
-        x = self.kernels.add_layer_norm(residual, delta, *self.ln_f, eps, self.lm_head.activations)
-        if probe:
-            probe("ln_final.hook_normalized", x)
-        return self.lm_head.forward(x).float()
+        return embedded + positions
 
 
 def names(*, gguf: bool) -> dict[str, str | None]:

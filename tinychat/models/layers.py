@@ -155,7 +155,7 @@ class PreNormBlock:
 
 
 class Decoder:
-    """Embedding, blocks, an RMS norm, the head. An architecture's `Model` sets the attributes in its constructor."""
+    """Embedding, blocks, a norm, the head. An architecture's `Model` sets the attributes in its constructor."""
 
     FAMILY: ClassVar[str]
     config: Any
@@ -174,22 +174,28 @@ class Decoder:
         self, ids: torch.Tensor, caches: Sequence[Cache], probe: Probe = CLOSED, *, every_position: bool = False
     ) -> torch.Tensor:
         """Append ids [T] to the caches; return logits, fp32: [1, V] of the last position, or [T, V] of every one."""
-        residual = self.embed(ids)  # [T, C]
-        if probe:
-            probe("hook_embed", residual)
+        residual = self.embed(ids, caches[0].length, probe)  # [T, C]
         delta = None
         for block, cache in zip(self.layers, caches, strict=True):
             delta = block.forward(residual, delta, cache, probe)
         if not every_position:
             residual, delta = residual[-1:], None if delta is None else delta[-1:]
-        x = self.kernels.add_rms_norm(residual, delta, self.norm, self.eps, self.lm_head.activations)
+        x = self.normed(residual, delta)
         if probe:
             probe("ln_final.hook_normalized", x)
         return self.logits(x)
 
-    def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return what enters the first block, fp32 [T, C], for ids [T]."""
-        return self.embed_tokens.forward(ids)
+    def embed(self, ids: torch.Tensor, start: int, probe: Probe) -> torch.Tensor:
+        """Return what enters the first block, fp32 [T, C], for ids [T] at the positions from `start` on."""
+        del start
+        embedded = self.embed_tokens.forward(ids)
+        if probe:
+            probe("hook_embed", embedded)
+        return embedded
+
+    def normed(self, residual: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
+        """Add the last block's `delta` to the stream, in place; return what the head reads, activations [T, C]."""
+        return self.kernels.add_rms_norm(residual, delta, self.norm, self.eps, self.lm_head.activations)
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """Return logits, fp32 [T, V], for normed x [T, C]."""
