@@ -50,6 +50,9 @@ class SamplerSettings:
     """Whose order of the filters: transformers' (temperature first) or llama.cpp's (temperature last)."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """(token id, amount added to its logit); minus infinity bans the token. Ids past the vocabulary have no effect."""
+    speculate: int = 0
+    """Guess up to so many tokens ahead and check them in one pass of the model, which changes the speed and not the
+    tokens; 0 is off."""
 
     def __post_init__(self) -> None:
         for name, limits in SAMPLER_RANGES.items():
@@ -326,6 +329,10 @@ class TokenEmitted:
     entropy: float | None = None
     """Of the whole distribution before the sampler, in nats."""
     alternatives: tuple[Alternative, ...] = ()
+    accepted: bool = False
+    """Whether it had been guessed: a token that was drafted, and then drawn."""
+    drafted: int = 0
+    """How many tokens the reply has drafted so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,6 +418,12 @@ class TurnFinished:
     """From the command to the first token."""
     seed: int
     kernel: str
+    """The path the reply took: "numba", "torch"; "numba+lookup" where it drafted tokens from the conversation,
+    "numba+draft" where a second model did."""
+    drafted: int = 0
+    """Tokens guessed ahead."""
+    accepted: int = 0
+    """Those of them that were then drawn."""
 
     @property
     def prefill_rate(self) -> float:

@@ -46,4 +46,5 @@ SAMPLER_RANGES: Final[dict[str, Range]] = {
     "repetition_penalty": Range(0.0, 5.0, 0.01, above_low=True),
     "frequency_penalty": Range(-2.0, 2.0, 0.05),
     "presence_penalty": Range(-2.0, 2.0, 0.05),
+    "speculate": Range(0, 8, 1, integer=True),
 }

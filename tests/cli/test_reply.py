@@ -24,7 +24,7 @@ READY = ["type", "model", "arch", "dtype", "head_dtype", "parameters", "context"
 TOKEN = ["type", "id", "text", "logprob", "rank", "entropy", "top"]
 DONE = [
     *("type", "reason", "prompt_tokens", "reused_tokens", "new_tokens", "ttft_s", "prefill_tok_s", "decode_tok_s"),
-    *("seed", "kernel", "ids", "text"),
+    *("seed", "kernel", "drafted", "accepted", "ids", "text"),
 ]
 
 

@@ -514,3 +514,51 @@ def test_both_paths_say_the_same(tiny: Tiny, engine, monkeypatch, kernels):
     assert info.kernel == finished.kernel == kernels.NAME
     prompt = engine.of(PromptRendered)[0].ids
     assert list(finished.ids) == greedy(build(tiny.safetensors("llama").path).context(256), prompt, 30)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Speculation
+
+
+@pytest.mark.parametrize("more", [{}, {"raw": True}, {"forced_ids": (9, 8, 7)}])
+def test_speculation_is_told(engine: Driven, tiny: Tiny, more):
+    """The reply is the same; each token says whether it had been guessed, and the result how many were."""
+    engine.load(tiny.safetensors("llama").path)
+    plain = engine.reply(LONG, 1, 60, **more)
+    same = engine.reply(LONG, 2, 60, sampler=SamplerSettings(temperature=0.0, speculate=5), **more)
+    assert (same.ids, same.text) == (plain.ids, plain.text)
+    assert engine.tokens(1) == engine.tokens(2)
+    assert (plain.drafted, plain.accepted, plain.kernel) == (0, 0, plain.kernel)
+    tokens = engine.of(TokenEmitted, turn_id=2)
+    assert sum(token.accepted for token in tokens) == same.accepted
+    assert tokens[-1].drafted == same.drafted >= same.accepted
+    assert same.drafted > 0
+    assert same.kernel == f"{plain.kernel}+lookup"
+
+
+@pytest.mark.parametrize("limits", [Limits(max_tokens=23), Limits(stop=("e",)), Limits()])
+def test_speculation_ends_where_it_would_have(engine: Driven, tiny: Tiny, limits):
+    """Limits, stop strings and end ids inside guesses; the next turn finds the same tokens in the caches."""
+    engine.load(tiny.safetensors("llama").path)
+    found = []
+    for turn_id, speculate in ((1, 0), (3, 8)):
+        sampler = SamplerSettings(temperature=0.9, seed=4, speculate=speculate)
+        first = engine.reply(LONG, turn_id, sampler=sampler, limits=limits)
+        held = engine.engine.call(lambda session: list(session.context.ids))
+        engine.engine.call(lambda session: session.context.clear())
+        found.append((first.ids, first.reason, first.new_tokens, held))
+    assert found[0] == found[1]
+
+
+def test_speculation_is_switched_on_in_mid_reply(engine: Driven, tiny: Tiny, gate: Gate):
+    """From the next token on, and the result names it."""
+    engine.load(tiny.safetensors("llama").path)
+    plain = engine.reply(LONG, 1, 60)
+    gate.close()
+    engine.say(LONG, 2, 60)
+    gate.let(12)
+    engine.send(SetSampler(SamplerSettings(temperature=0.0, speculate=4)))
+    gate.open()
+    same = engine.wait(TurnFinished, turn_id=2)
+    assert same.ids == plain.ids
+    assert same.kernel.endswith("+lookup")

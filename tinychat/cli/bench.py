@@ -42,6 +42,7 @@ def bench(
             help="What each token reports.",
         ),
     ] = "none",
+    speculate: options.Speculate = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure load, prefill and decode.
@@ -62,16 +63,18 @@ def bench(
                 new_tokens=new_tokens,
                 runs=runs,
                 detail=cast("Detail", detail),
+                speculate=speculate or 0,
             )
         )
     notices.clear()
+    kernel = f"{info.kernel}+lookup" if speculate else info.kernel
     found: dict[str, Any] = {
         "model": info.name,
         "arch": info.architecture,
         "dtype": info.dtype,
         "head_dtype": info.head_dtype,
         "threads": info.threads,
-        "kernel": info.kernel,
+        "kernel": kernel,
         "load_s": info.load_seconds,
         "ttft_s": measured.first_token_seconds,
         "prefill_tok_s": measured.prefill_rate,
@@ -90,7 +93,7 @@ def bench(
     for label, value in (
         ("model", f"{info.name} ({info.architecture}, {figures.parameters(info.parameters)})"),
         ("weights", f"{info.dtype_reason}; {figures.memory(info.weights_bytes)}"),
-        ("path", f"{info.kernel}, {info.threads} thread{'s' * (info.threads != 1)}"),
+        ("path", f"{kernel}, {info.threads} thread{'s' * (info.threads != 1)}"),
         ("runs", shape),
         ("load", f"{figures.duration(info.load_seconds)} (without importing torch and compiling kernels)"),
         ("first token", figures.duration(measured.first_token_seconds)),

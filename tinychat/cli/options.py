@@ -128,3 +128,11 @@ Seed = Annotated[
         "--seed", parser=integer("--seed", 0, MAX_SEED), metavar="0..2^63-1", help="Draw the same numbers again."
     ),
 ]
+Speculate = Annotated[
+    int | None,
+    _sampler(
+        "--speculate",
+        name="speculate",
+        help_="Guess so many tokens ahead and check them at once: faster where a reply quotes; 0 is off.",
+    ),
+]

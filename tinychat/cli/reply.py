@@ -139,6 +139,8 @@ class Json:
             "decode_tok_s": finished.decode_rate,
             "seed": finished.seed,
             "kernel": finished.kernel,
+            "drafted": finished.drafted,
+            "accepted": finished.accepted,
             "ids": list(finished.ids),
             "text": finished.text,
         }

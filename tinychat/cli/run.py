@@ -30,6 +30,7 @@ def run(
     frequency_penalty: options.FrequencyPenalty = None,
     presence_penalty: options.PresencePenalty = None,
     seed: options.Seed = None,
+    speculate: options.Speculate = None,
     order: Annotated[
         str | None,
         typer.Option(
@@ -103,6 +104,7 @@ def run(
         "presence_penalty": presence_penalty,
         "seed": seed,
         "order": order,
+        "speculate": speculate,
     }
     load = LoadModel(
         load_id=1,

@@ -46,7 +46,9 @@ def prompt_ids(count: int, vocabulary: int) -> list[int]:
     return [((i * 7919) % 40000 + 100) % vocabulary for i in range(count)]
 
 
-def measure(session: Session, *, prompt_tokens: int, new_tokens: int, runs: int, detail: Detail) -> Measured:
+def measure(
+    session: Session, *, prompt_tokens: int, new_tokens: int, runs: int, detail: Detail, speculate: int = 0
+) -> Measured:
     """Measure on the engine thread. Every run is cold (empty caches) and greedy; end ids are like any other.
 
     Args:
@@ -55,6 +57,7 @@ def measure(session: Session, *, prompt_tokens: int, new_tokens: int, runs: int,
         new_tokens: Tokens of a reply: 2 or more, the first one belongs to the prefill.
         runs: How many; the medians are returned.
         detail: What each token reports.
+        speculate: Tokens guessed ahead, 0 for none.
 
     Raises:
         UsageError: They don't fit into the context.
@@ -67,8 +70,9 @@ def measure(session: Session, *, prompt_tokens: int, new_tokens: int, runs: int,
             "Lower --prompt-tokens or --new-tokens.",
         )
     prompt = prompt_ids(prompt_tokens, session.info.vocabulary_size)
-    _run(session, prompt[:1], 2, detail)  # what a process does once, no chat waits for
-    timed = [_run(session, prompt, new_tokens, detail) for _ in range(runs)]
+    greedy = SamplerSettings(temperature=0.0, speculate=speculate)
+    _run(session, prompt[:1], 2, detail, greedy)  # what a process does once, no chat waits for
+    timed = [_run(session, prompt, new_tokens, detail, greedy) for _ in range(runs)]
     context.clear()
     process_bytes = memory.process()
     read_rate = _read_rate()
@@ -89,13 +93,14 @@ def bytes_per_token(session: Session, cached_tokens: float) -> float:
     return session.info.weights_bytes - looked_up + context.nbytes / context.capacity * cached_tokens
 
 
-def _run(session: Session, prompt: list[int], new_tokens: int, detail: Detail) -> tuple[float, float, float]:
+def _run(
+    session: Session, prompt: list[int], new_tokens: int, detail: Detail, settings: SamplerSettings
+) -> tuple[float, float, float]:
     """Return the seconds to the first token, of the prefill, and from the first token to the last."""
     session.context.clear()
-    greedy = SamplerSettings(temperature=0.0)
     started = prefilled = time.perf_counter()
     chosen: list[float] = []
-    for step in generate(session.context, prompt, greedy, seed=0, detail=detail):
+    for step in generate(session.context, prompt, settings, seed=0, detail=detail):
         if isinstance(step, Prefilled):
             prefilled = time.perf_counter()
             continue

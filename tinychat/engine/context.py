@@ -37,14 +37,16 @@ class Context:
 
         Where the model raises, the caches are as before.
         """
-        try:
-            tensor = torch.tensor(ids, dtype=torch.long, device=self.model.device)
-            logits = self.model.forward(tensor, self.caches, probe)
-        except BaseException:
-            self._trim(len(self.ids))
-            raise
-        self.ids.extend(ids)
-        return logits[-1]
+        return self._append(ids, probe)[-1]
+
+    def verify(self, ids: Sequence[int]) -> torch.Tensor:
+        """Append `ids` and return the logits after each of them, fp32 [T, V]; as `forward` otherwise."""
+        return self._append(ids, CLOSED, every_position=True)
+
+    def trim(self, length: int) -> None:
+        """Forget all ids from position `length` on, if there are any."""
+        if length < len(self.ids):
+            self._trim(length)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -59,6 +61,16 @@ class Context:
     def used_bytes(self) -> int:
         """Bytes that hold tokens."""
         return sum(cache.used_bytes for cache in self.caches)
+
+    def _append(self, ids: Sequence[int], probe: Probe, *, every_position: bool = False) -> torch.Tensor:
+        try:
+            tensor = torch.tensor(ids, dtype=torch.long, device=self.model.device)
+            logits = self.model.forward(tensor, self.caches, probe, every_position=every_position)
+        except BaseException:
+            self._trim(len(self.ids))
+            raise
+        self.ids.extend(ids)
+        return logits
 
     def _trim(self, length: int) -> None:
         del self.ids[length:]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tinychat.protocol import SAMPLER_FIELDS, SamplerSettings
+from tinychat.ranges import SAMPLER_RANGES
 
 _FROM_JSON: Final = {name: name for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")}
 _FROM_GGUF: Final = {
@@ -69,5 +70,5 @@ def sampler_defaults(
 
 def _with(settings: SamplerSettings, name: str, value: Any) -> SamplerSettings:
     if isinstance(value, (int, float)) and name not in ("seed", "order"):
-        value = int(value) if name == "top_k" and float(value).is_integer() else float(value)
+        value = int(value) if SAMPLER_RANGES[name].integer and float(value).is_integer() else float(value)
     return replace(settings, **{name: value})

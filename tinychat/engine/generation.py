@@ -7,12 +7,13 @@ step; whoever runs it sends new sampler settings back with `.send()`, or closes 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from tinychat.engine.context import Context
 from tinychat.engine.sampling import Choice, History, choose
+from tinychat.engine.speculation import PromptLookup, Speculation
 from tinychat.errors import PromptTooLong, TinychatError
 from tinychat.models.probe import Probe
 from tinychat.protocol import Detail, SamplerSettings
@@ -40,6 +41,7 @@ def generate(
     seed: int,
     detail: Detail = "basic",
     forced: Sequence[int] = (),
+    speculation: Speculation | None = None,
 ) -> Generator[Prefilled | Choice, SamplerSettings | None, None]:
     """Yield a `Prefilled` a chunk, then a `Choice` a token, until the context is full.
 
@@ -50,6 +52,9 @@ def generate(
         seed: Starts the draws.
         detail: What each choice reports.
         forced: Ids the reply begins with.
+        speculation: Guesses ahead, as far as the settings ask for it; None looks into the conversation.
+
+    Whenever it stops, the caches hold what they would hold without speculation.
 
     Raises:
         PromptTooLong: The prompt leaves no room for a token.
@@ -70,15 +75,34 @@ def generate(
         raise TinychatError(f"Token {unknown[0]} is none of this model, whose ids are 0 to {len(logits) - 1:,}.")
     generator = torch.Generator().manual_seed(seed)
     history = History(prompt, len(logits))
-    for index in range(context.capacity - len(prompt)):
-        if not bool(torch.isfinite(logits.sum())):
-            raise _not_finite(context)
-        given = forced[index] if index < len(forced) else None
-        choice = choose(logits, settings, history, generator, detail, given, context.model.kernels)
-        settings = (yield choice) or settings
-        history.add(choice.token_id)
-        if index < context.capacity - len(prompt) - 1:
-            logits = context.forward([choice.token_id])
+    speculation = speculation or Speculation(PromptLookup())
+    ids = [*prompt]
+    tokens = context.capacity - len(prompt)
+    rows, place = logits[None], 0  # the logits of the next token, then those of the tokens after guessed ones
+    try:
+        for index in range(tokens):
+            logits = rows[place]
+            if not bool(torch.isfinite(logits.sum())):
+                context.trim(len(ids))
+                raise _not_finite(context)
+            given = forced[index] if index < len(forced) else None
+            choice = choose(logits, settings, history, generator, detail, given, context.model.kernels)
+            if accepted := speculation.judge(choice.token_id):
+                choice = replace(choice, accepted=True)
+            settings = (yield choice) or settings
+            history.add(choice.token_id)
+            ids.append(choice.token_id)
+            if accepted:
+                place += 1
+            elif index < tokens - 1:
+                context.trim(len(ids) - 1)
+                # The last token needs no logits after it, and what is dictated needs no guess.
+                most = min(settings.speculate, tokens - 2 - index) if index + 1 >= len(forced) else 0
+                guessed = speculation.draft(ids, most)
+                fed = [choice.token_id, *guessed]
+                rows, place = context.verify(fed) if guessed else context.forward(fed)[None], 0
+    finally:
+        context.trim(len(ids))
 
 
 def _not_finite(context: Context) -> TinychatError:

@@ -44,6 +44,8 @@ class Session:
     info: ModelInfo
     sampler: SamplerSettings
     sources: tuple[tuple[str, str], ...]
+    draft: Context | None = None
+    """A smaller model of the same vocabulary, which guesses ahead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from tinychat.engine.loading import Session
 from tinychat.engine.prompt import RenderedPrompt, render, render_raw
 from tinychat.engine.reply_text import ReplyText
 from tinychat.engine.sampling import Choice
+from tinychat.engine.speculation import DraftModel, PromptLookup, Proposer, Speculation
 from tinychat.errors import TinychatError
 from tinychat.protocol import (
     MAX_SEED,
@@ -49,6 +50,7 @@ class Reply:
             opens_thinking=self._prompt.opens_thinking,
         )
         self._seed = command.sampler.seed if command.sampler.seed is not None else secrets.randbelow(MAX_SEED + 1)
+        self._speculation = Speculation(_proposer(session))
         self._steps: Generator[Prefilled | Choice, SamplerSettings | None, None] = generate(
             session.context,
             self._prompt.ids,
@@ -56,6 +58,7 @@ class Reply:
             seed=self._seed,
             detail=command.detail,
             forced=command.forced_ids,
+            speculation=self._speculation,
         )
         self._changed: SamplerSettings | None = None
         self._begun = False
@@ -105,6 +108,7 @@ class Reply:
         """End the reply. Text that was still held back comes with it."""
         self._steps.close()
         self._text.finish()
+        speculation, kernel = self._speculation, self._session.info.kernel
         return TurnFinished(
             turn_id=self._command.turn_id,
             reason=reason,
@@ -118,7 +122,9 @@ class Reply:
             decode_seconds=self._last_at - self._first_at,
             first_token_seconds=self._first_at - self._started,
             seed=self._seed,
-            kernel=self._session.info.kernel,
+            kernel=f"{kernel}+{speculation.proposer.NAME}" if speculation.drafted else kernel,
+            drafted=speculation.drafted,
+            accepted=speculation.accepted,
         )
 
     def _take(self, choice: Choice) -> TokenEmitted:
@@ -151,6 +157,8 @@ class Reply:
             alternatives=tuple(
                 Alternative(other, opened.tokenizer.bytes_of(other), p) for other, p in choice.alternatives
             ),
+            accepted=choice.accepted,
+            drafted=self._speculation.drafted,
         )
 
 
@@ -163,3 +171,8 @@ def _render(session: Session, command: Generate) -> RenderedPrompt:
     if not prompt.ids:
         raise TinychatError("There is no token to begin with.", "Give the model at least one word to continue.")
     return prompt
+
+
+def _proposer(session: Session) -> Proposer:
+    """Return what guesses ahead, should the settings ask for it."""
+    return PromptLookup() if session.draft is None else DraftModel(session.draft, session.info.vocabulary_size)

@@ -64,6 +64,8 @@ class Choice:
     """In nats."""
     alternatives: tuple[tuple[int, float], ...] = ()
     """(id, probability), best first."""
+    accepted: bool = False
+    """Whether the token had been drafted."""
 
 
 def choose(
