@@ -20,6 +20,8 @@ from tinychat.models.embedding import Embedding
 from tinychat.models.linear import Linear
 from tinychat.models.policy import Part, Policy, StoredTensor
 from tinychat.models.probe import CLOSED, Probe
+from tinychat.models.rope import Rope
+from tinychat.models.rope_settings import RopeSettings
 
 _SHOWN = 5
 """How many names an error lists before it says "and N more"."""
@@ -139,6 +141,15 @@ class Weights:
     def layer_norm(self, name: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Take a layer norm's weight and bias: fp32 [size] each."""
         return self.norm(f"{name}.weight", size), self.norm(f"{name}.bias", size)
+
+    def rope(self, settings: RopeSettings) -> Rope:
+        """Return the rotation, with the factors that a GGUF file keeps in tensors."""
+        names = ("rope_freqs", "rope_factors_short", "rope_factors_long")
+        size = settings.rotary_dim // 2
+        factors = {name: self.vector(f"{name}.weight", size) for name in names if self.has(f"{name}.weight")}
+        if self._dry:
+            factors = {name: torch.ones(size) for name in factors}
+        return settings.rope(factors)
 
     def embedding(self, name: str, rows: int, width: int, tied: Linear | None = None) -> Embedding:
         """Take a table of rows to be looked up; `tied` is the head that was built of the same tensor."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tinychat.errors import UnsupportedModel
 from tinychat.models.base import check_numbers
-from tinychat.models.rope import RopeSettings
+from tinychat.models.rope_settings import RopeSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,18 @@ class DecoderConfig:
     @property
     def positions(self) -> int:
         """Longest sequence the model was made for."""
-        return self.max_position_embeddings
+        return self.rope.positions
 
 
 def json_fields(
-    config: Mapping[str, Any], source: str, *, activations: Collection[str], theta: float = 10_000.0, tied: bool = False
+    config: Mapping[str, Any],
+    source: str,
+    *,
+    activations: Collection[str],
+    theta: float = 10_000.0,
+    tied: bool = False,
+    partial: bool = False,
+    layer_type: str | None = None,
 ) -> dict[str, Any]:
     """Return the fields of `DecoderConfig` from a config.json.
 
@@ -54,31 +61,44 @@ def json_fields(
         activations: Names of the activation that the family's MLP has.
         theta: RoPE's base where the config has none.
         tied: Whether the head is tied where the config doesn't say.
+        partial: Whether the family may turn a part of each head only.
+        layer_type: Whose rotation `rope` is, in families whose layers turn differently.
 
     Raises:
         UnsupportedModel: It asks for something tinychat doesn't do.
         KeyError: A number is missing.
     """
+    if config.get("quantization_config"):
+        method = config["quantization_config"].get("quant_method", "an unnamed method")
+        raise UnsupportedModel(
+            f"The weights in {source} are quantised by {method} (quantization_config), which tinychat doesn't read.",
+            "Choose the model's plain weights, or a GGUF file.",
+        )
     activation = config.get("hidden_act") or config.get("hidden_activation")
     if activation is not None and activation not in activations:
         raise UnsupportedModel(f"{source} asks for the activation {activation!r}; this family has {min(activations)}.")
     heads = config["num_attention_heads"]
+    size = config.get("head_dim") or config["hidden_size"] // heads
+    rope = RopeSettings.from_json(config, source, size=size, theta=theta, layer_type=layer_type)
+    _check_turning(rope, size, source, partial=partial)
     return {
         "num_hidden_layers": config["num_hidden_layers"],
         "num_attention_heads": heads,
         "num_key_value_heads": config.get("num_key_value_heads") or heads,
         "hidden_size": config["hidden_size"],
         "intermediate_size": config["intermediate_size"],
-        "head_dim": config.get("head_dim") or config["hidden_size"] // heads,
+        "head_dim": size,
         "vocab_size": config["vocab_size"],
-        "max_position_embeddings": config.get("max_position_embeddings", 2048),
+        "max_position_embeddings": rope.max_position_embeddings,
         "rms_norm_eps": config.get("rms_norm_eps", 1e-6),
         "tie_word_embeddings": bool(config.get("tie_word_embeddings", tied)),
-        "rope": RopeSettings.from_json(config, theta, source),
+        "rope": rope,
     }
 
 
-def gguf_fields(metadata: Mapping[str, Any], architecture: str, names: Collection[str], source: str) -> dict[str, Any]:
+def gguf_fields(
+    metadata: Mapping[str, Any], architecture: str, names: Collection[str], source: str, *, partial: bool = False
+) -> dict[str, Any]:
     """Return the fields of `DecoderConfig` from a GGUF header.
 
     Args:
@@ -86,6 +106,7 @@ def gguf_fields(metadata: Mapping[str, Any], architecture: str, names: Collectio
         architecture: What its keys begin with.
         names: Its tensors' names, which tell what the keys don't: a tied head, RoPE factors.
         source: For error sentences.
+        partial: Whether the family may turn a part of each head only.
 
     Raises:
         UnsupportedModel: It asks for something tinychat doesn't do.
@@ -100,6 +121,8 @@ def gguf_fields(metadata: Mapping[str, Any], architecture: str, names: Collectio
     heads = metadata[key("attention.head_count")]
     width = metadata[key("embedding_length")]
     size = metadata.get(key("attention.key_length"), width // heads)
+    rope = RopeSettings.from_gguf(metadata, architecture, names, source, size=size)
+    _check_turning(rope, size, source, partial=partial)
     return {
         "num_hidden_layers": metadata[key("block_count")],
         "num_attention_heads": heads,
@@ -111,15 +134,20 @@ def gguf_fields(metadata: Mapping[str, Any], architecture: str, names: Collectio
         "max_position_embeddings": metadata[key("context_length")],
         "rms_norm_eps": metadata[key("attention.layer_norm_rms_epsilon")],
         "tie_word_embeddings": "output.weight" not in names,
-        "rope": RopeSettings.from_gguf(metadata, architecture, names, source),
+        "rope": rope,
     }
 
 
-def whole_heads_turn(metadata: Mapping[str, Any], architecture: str, size: int, source: str) -> None:
-    """Refuse a GGUF file that rotates only a part of each head, for families that rotate all of it.
+def _check_turning(rope: RopeSettings, size: int, source: str, *, partial: bool) -> None:
+    """Hold how much of a head of `size` components turns to what the family's file does.
 
     Raises:
-        UnsupportedModel: It does.
+        UnsupportedModel: A part of it does, and the family turns all.
+        ValueError: More than all of it does.
     """
-    if metadata.get(f"{architecture}.rope.dimension_count", size) != size:
-        raise UnsupportedModel(f"{source} rotates only a part of each head ({architecture}.rope.dimension_count).")
+    if rope.rotary_dim > size:
+        raise ValueError(f"{rope.rotary_dim} of {size} components of a head can't turn")
+    if rope.rotary_dim < size and not partial:
+        raise UnsupportedModel(
+            f"{source} turns only a part of each head ({rope.rotary_dim} of {size} components), unlike its family."
+        )

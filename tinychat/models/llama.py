@@ -13,7 +13,7 @@ from typing import Any
 from tinychat.kernels import Kernels
 from tinychat.models.base import Weights, llama_names, neighbours_to_halves
 from tinychat.models.cache import AttentionSpec
-from tinychat.models.config import DecoderConfig, gguf_fields, json_fields, whole_heads_turn
+from tinychat.models.config import DecoderConfig, gguf_fields, json_fields
 from tinychat.models.layers import Attention, Decoder, GatedMLP, PreNormBlock
 
 MODEL_TYPES = ("llama",)
@@ -47,9 +47,11 @@ class Config(DecoderConfig):
         Raises:
             UnsupportedModel: It asks for something this file doesn't do.
         """
-        fields = gguf_fields(metadata, "llama", names, source)
-        whole_heads_turn(metadata, "llama", fields["head_dim"], source)
-        return cls(**fields, attention_bias="blk.0.attn_q.bias" in names, mlp_bias="blk.0.ffn_gate.bias" in names)
+        return cls(
+            **gguf_fields(metadata, "llama", names, source),
+            attention_bias="blk.0.attn_q.bias" in names,
+            mlp_bias="blk.0.ffn_gate.bias" in names,
+        )
 
 
 def block(config: Config, weights: Weights, layer: int, spec: AttentionSpec, kernels: Kernels) -> PreNormBlock:
@@ -95,9 +97,8 @@ class Model(Decoder):
         self.kernels = kernels
         self.device = weights.device
         self.eps = config.rms_norm_eps
-        spec = AttentionSpec(
-            config.num_key_value_heads, config.head_dim, config.head_dim**-0.5, config.rope.rope(config.head_dim)
-        )
+        rope = weights.rope(config.rope)
+        spec = AttentionSpec(config.num_key_value_heads, config.head_dim, config.head_dim**-0.5, rope)
         self.attention = (spec,) * config.num_hidden_layers
         self.embed_tokens, self.lm_head = weights.ends(
             config.vocab_size, config.hidden_size, tied=config.tie_word_embeddings
