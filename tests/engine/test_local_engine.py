@@ -487,6 +487,14 @@ def test_settings_of_a_gguf_file(engine, tmp_path):
     assert dict(ready.sources)["top_k"] == "GGUF metadata"
 
 
+def test_an_unknown_cut_of_text_is_said_with_the_model(engine, tmp_path):
+    """The tokenizer knows that its ids are a guess, and nobody tells the person."""
+    from gguf_files import write_gguf
+
+    path = write_gguf(tmp_path / "m.gguf", "llama", "F32", metadata={"tokenizer.ggml.pre": "never-heard-of"}).path
+    assert any("'never-heard-of'" in notice for notice in engine.load(path).info.notices)
+
+
 @pytest.mark.parametrize(
     ("value", "name", "kept"),
     [(-1, "top_k", 0), (7.0, "temperature", None), ("hot", "temperature", None), (0.0, "repetition_penalty", None)],

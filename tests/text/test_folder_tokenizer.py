@@ -54,6 +54,21 @@ def test_end_ids_are_the_union_of_all_files(write: WriteFolder) -> None:
     assert eot in tokenizer.special, "an end marker not flagged as special could be typed"
 
 
+def test_gemma_s_html_ends_no_turn(tmp_path: Path) -> None:
+    """ "</s>" closes a tag in Gemma's vocabulary: a reply that writes HTML ended there, and typed it was cut up."""
+    library = small()
+    library.add_tokens([AddedToken("</s>", normalized=False)])
+    library.save(str(tmp_path / "tokenizer.json"))
+    tag = library.token_to_id("</s>")
+    assert tag in Tokenizer.from_folder(tmp_path).end_ids
+    library.add_special_tokens(["<eos>"])
+    library.save(str(tmp_path / "tokenizer.json"))
+    gemma = Tokenizer.from_folder(tmp_path)
+    assert library.token_to_id("<eos>") in gemma.end_ids
+    assert tag not in gemma.end_ids
+    assert gemma.encode("</s>") == [tag]
+
+
 @pytest.mark.parametrize("eos", ["<s>", {"content": "<s>", "__type": "AddedToken", "lstrip": False}])
 def test_control_tokens_are_named_by_text_or_by_object(write: WriteFolder, eos: Any) -> None:
     """Files of every age: a token as a string, or as an object; special_tokens_map.json alone."""

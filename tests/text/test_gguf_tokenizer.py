@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import families
+import llama_cpp_ids
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -183,13 +186,32 @@ def test_cuts_are_those_of_the_models_themselves(name: str, text: str) -> None:
         assert made.encode(text) == library.encode(text).ids
 
 
+@pytest.mark.parametrize("name", [*llama_cpp_ids.CUTS, *llama_cpp_ids.SENTENCEPIECE])
+def test_ids_are_llama_cpp_s(name: str) -> None:
+    """A cut, a merge order, a prefix space or a strip rule that is nearly right: the text reads well all the same."""
+    byte_level = name in llama_cpp_ids.CUTS
+    metadata = llama_cpp_ids.byte_level(name) if byte_level else llama_cpp_ids.sentencepiece(name)
+    tokenizer = Tokenizer.from_gguf(metadata)
+    rows = json.loads(Path(__file__).with_name("ids_llama_cpp.json").read_text(encoding="utf-8"))[name]
+    for text, row in zip(llama_cpp_ids.TEXTS, rows, strict=True):
+        if row is None:
+            continue
+        plain, _, acting = row.partition(";")
+        assert tokenizer.encode(text) == [int(i) for i in plain.split()], text
+        assert tokenizer.encode_with_control(text) == [int(i) for i in (acting or plain).split()], text
+
+
 def test_names_llama_cpp_maps_to_the_same_cut() -> None:
     """A model converted under another name for a known cut gets the default one."""
     alike = [
         ("smollm", "starcoder", "refact", "command-r", "codeshell"),
         ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2"),
-        ("qwen2", "deepseek-r1-qwen", "megrez"),
+        ("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "solar-open"),
         ("gpt-2", "phi-2", "olmo"),
+        ("gpt-4o", "llama4"),
+        ("glm4", "glm5"),
+        ("deepseek-v3", "hunyuan-dense"),
+        ("bloom", "poro-chat"),
     ]
     for first, *others in alike:
         assert all(BY_NAME[other] == BY_NAME[first] for other in others)
@@ -232,6 +254,52 @@ def test_all_end_ids_count() -> None:
     """Only one of several end ids honoured: the model runs on."""
     tokenizer = Tokenizer.from_gguf(byte_level_metadata(eot_token_id=5, eom_token_id=6, eos_token_id=7))
     assert tokenizer.end_ids == {5, 6, 7, tokenizer.size - 3}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ends"),
+    [
+        (["</s>"], ["</s>"]),
+        (["</s>", "<eos>"], ["<eos>"]),
+        (["<|file_sep|>", "<|eot_id|>"], ["<|file_sep|>", "<|eot_id|>"]),
+    ],
+)
+def test_texts_that_end_a_turn(tokens: list[str], ends: list[str]) -> None:
+    """Gemma's reply cut off where it closes an HTML tag, "</s>"; a model for code that runs on into another file."""
+    given = sentencepiece_metadata()
+    given["tokenizer.ggml.tokens"] = [*given["tokenizer.ggml.tokens"], *tokens]
+    given["tokenizer.ggml.tokens"][2] = "<other>"
+    given["tokenizer.ggml.token_type"] = [*given["tokenizer.ggml.token_type"], *[4] * len(tokens)]
+    given["tokenizer.ggml.scores"] = [*given["tokenizer.ggml.scores"], *[0.0] * len(tokens)]
+    tokenizer = Tokenizer.from_gguf(given)
+    assert {tokenizer.bytes_of(i).decode() for i in tokenizer.end_ids} == {"<other>", *ends}
+    assert not tokenizer.special & {tokenizer.size - len(tokens) + i for i, t in enumerate(tokens) if t not in ends}
+
+
+@pytest.mark.parametrize(
+    ("general", "strips"),
+    [
+        ({"general.name": "Phi-3-mini"}, True),
+        ({"general.name": "Phi 3.5 Mini", "general.architecture": "phi3"}, True),
+        ({"general.name": "Llama 3", "general.architecture": "llama"}, False),
+        ({"general.name": 3}, False),
+        ({}, False),
+    ],
+)
+def test_phi3_s_control_tokens_take_in_the_spaces_behind_them(general: dict[str, Any], strips: bool) -> None:
+    """GGUF files don't say it: a line break after each of them that the model was never shown."""
+    tokenizer = Tokenizer.from_gguf(sentencepiece_metadata() | general)
+    (bos, end) = tokenizer.control_tokens("<s> a</s> \n b")
+    assert (bos.end, end.end) == (3, 12 if strips else 9)
+
+
+def test_equal_scores_are_taken_in_the_order_of_the_file() -> None:
+    """Files converted from tokenizer.json give every token the same score: the leftmost pair is joined, any other."""
+    tokens = ["<unk>", "<s>", "</s>", "a", "b", "c", "bc", "ab"]
+    metadata = sentencepiece_metadata(
+        tokens=tokens, scores=[-1000.0] * 8, token_type=[2, 3, 3, 1, 1, 1, 1, 1], add_space_prefix=False
+    )
+    assert Tokenizer.from_gguf(metadata).encode("abc") == [tokens.index("a"), tokens.index("bc")]
 
 
 def test_equal_tokens_keep_their_ids_apart() -> None:

@@ -9,13 +9,15 @@ from typing import Any, Final
 from tokenizers import AddedToken
 from tokenizers.models import BPE
 
-END_TEXTS: Final = frozenset(
+_END_TEXTS: Final = frozenset(
     {
         *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>"),
-        *("<|end_of_text|>", "<eos>", "<EOT>", "<|eot|>", "<｜end▁of▁sentence｜>"),
+        *("<|end_of_text|>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|eot|>", "<｜end▁of▁sentence｜>"),
+        "<end_of_utterance>",
+        # What comes after code that was to be filled in: padding, the next file, another repository.
+        *("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<|file_sep|>", "<|repo_name|>"),
     }
 )
-"""Added tokens with these texts end a turn even where the file's ids don't say so; llama.cpp keeps such a list too."""
 
 Json = dict[str, Any]
 
@@ -44,6 +46,18 @@ class TokenizerParts:
     """Whether the model was trained with the BOS token before each text."""
     end_ids: frozenset[int] = frozenset()
     notices: tuple[str, ...] = ()
+
+
+def ends_by_text(ids: Mapping[str, int]) -> set[int]:
+    """Return the tokens that end a turn by their text, even where the file's ids don't say so; llama.cpp does it, too.
+
+    Gemma's "</s>" ends no turn, it closes an HTML tag: where there is "<eos>", it is none of them.
+
+    Args:
+        ids: The tokens to look among, by text.
+    """
+    texts = _END_TEXTS - {"</s>"} if "<eos>" in ids else _END_TEXTS
+    return {ids[text] for text in texts & ids.keys()}
 
 
 def control(token: AddedToken) -> AddedToken:

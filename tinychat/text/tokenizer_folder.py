@@ -16,7 +16,7 @@ from tokenizers import AddedToken
 from tokenizers.models import BPE, Model
 
 from tinychat.errors import CheckpointError, UnsupportedModel
-from tinychat.text.parts import END_TEXTS, Json, TokenizerParts, control
+from tinychat.text.parts import Json, TokenizerParts, control, ends_by_text
 from tinychat.text.token_bytes import SPACE_MARK
 
 ROLES: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
@@ -49,7 +49,7 @@ def read_folder(folder: Path) -> TokenizerParts:
     generation = read_json(folder / "generation_config.json")
     listed = [eos, *_numbers(config, "eos_token_id"), *_numbers(generation, "eos_token_id")]
     end_ids = {i for i in listed if i is not None and i < len(tokens)}
-    end_ids |= {i for i, token in added.items() if token.content in END_TEXTS}
+    end_ids |= ends_by_text({token.content: i for i, token in added.items()})
     acting = end_ids if bos is None else end_ids | {bos}
     added |= {i: AddedToken(tokens[i], normalized=False) for i in acting - added.keys()}
     named = acting | {library.token_to_id(text) for text in special_tokens.values()}

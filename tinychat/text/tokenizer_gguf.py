@@ -6,6 +6,7 @@ merges follow from the tokens' scores. Key names: https://github.com/ggml-org/gg
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from tokenizers.models import BPE
 
 from tinychat.errors import CheckpointError, UnsupportedModel
 from tinychat.text import pre_tokenizers
-from tinychat.text.parts import END_TEXTS, TokenizerParts
+from tinychat.text.parts import TokenizerParts, ends_by_text
 from tinychat.text.pre_tokenizers import PreTokenizer
 from tinychat.text.token_bytes import SPACE_MARK
 
@@ -56,10 +57,12 @@ def read_metadata(metadata: Mapping[str, Any]) -> TokenizerParts:
         name: _token_id(metadata, name, len(tokens), defaults.get(name))
         for name in ("bos", "eos", "eot", "eom", "unknown", "padding")
     }
-    ends = {roles[name] for name in ("eos", "eot", "eom")} | {ids.get(text) for text in END_TEXTS}
-    end_ids = frozenset(end for end in ends if end is not None)
+    named = (roles[name] for name in ("eos", "eot", "eom"))
+    end_ids = frozenset(end for end in named if end is not None) | ends_by_text(ids)
     control = {i for i in ids.values() if types[i] in (CONTROL, UNKNOWN) or i == roles["bos"]} | end_ids
     found_first = control | {i for i in ids.values() if types[i] == USER_DEFINED}
+    strips = kind == "llama" and _is_phi3(metadata)
+    kept = {roles["bos"], roles["unknown"], ids.get("<|endoftext|>")}
     cut = pre_tokenizers.BY_NAME.get(str(metadata.get(f"{_PREFIX}pre")), pre_tokenizers.DEFAULT)
     return TokenizerParts(
         model=_byte_level(metadata, ids, cut) if kind == "gpt2" else _sentencepiece(metadata, types, ids, roles),
@@ -67,7 +70,10 @@ def read_metadata(metadata: Mapping[str, Any]) -> TokenizerParts:
         byte_level=kind == "gpt2",
         normalizer=None if kind == "gpt2" else _space_marks(metadata),
         pre_tokenizer=cut.describe() if kind == "gpt2" else None,
-        added={i: AddedToken(tokens[i], normalized=False, special=i in control) for i in sorted(found_first)},
+        added={
+            i: AddedToken(tokens[i], normalized=False, special=i in control, rstrip=strips and i not in kept)
+            for i in sorted(found_first)
+        },
         unknown=roles["unknown"] if kind == "llama" else None,
         special_tokens={
             role: tokens[token_id] for role, key in TEMPLATE_ROLES.items() if (token_id := roles[key]) is not None
@@ -77,6 +83,16 @@ def read_metadata(metadata: Mapping[str, Any]) -> TokenizerParts:
         end_ids=end_ids,
         notices=_notices(metadata) if kind == "gpt2" else (),
     )
+
+
+def _is_phi3(metadata: Mapping[str, Any]) -> bool:
+    """Tell whether most control tokens take in the spaces behind them, which GGUF files don't say: Phi-3's do.
+
+    llama.cpp goes by the model's name alone, and misses "Phi 3.5".
+    """
+    name = metadata.get("general.name")
+    named = isinstance(name, str) and re.search(r"phi-?3", name, re.IGNORECASE) is not None
+    return named or metadata.get("general.architecture") == "phi3"
 
 
 def _byte_level(metadata: Mapping[str, Any], ids: dict[str, int], cut: PreTokenizer) -> BPE:
@@ -134,13 +150,18 @@ def merges_by_score(ids: Mapping[str, int], scores: Sequence[float]) -> list[tup
 
     Args:
         ids: The id of each token that merging may reach.
-        scores: The score of each id; equal scores are taken in the order of ids.
+        scores: The score of each id; equal scores are taken in the order of ids. That is the order of learning, and all
+            that is left of it in files converted from tokenizer.json, where every score is -1000; llama.cpp joins the
+            leftmost of equals.
     """
     merges: list[tuple[str, str]] = []
     for token in sorted(ids, key=lambda token: (-scores[ids[token]], ids[token])):
-        halves = [(token[:at], token[at:]) for at in range(1, len(token))]
-        possible = [pair for pair in halves if pair[0] in ids and pair[1] in ids]
-        merges += sorted(possible, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+        possible = [
+            (left, right) for at in range(1, len(token)) if (left := token[:at]) in ids and (right := token[at:]) in ids
+        ]
+        if len(possible) > 1:
+            possible.sort(key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+        merges += possible
     return merges
 
 
