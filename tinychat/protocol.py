@@ -114,7 +114,9 @@ class LoadModel:
     load_id: int
     card: ModelCard
     dtype: str = "auto"
-    """auto, fp32, bf16, or a form that changes the weights and so has to be asked for."""
+    """auto, fp32, bf16, or a form that changes the weights and so has to be asked for: int8, int4."""
+    head: str = "auto"
+    """Form of the head: auto, bf16, int8, int4. auto is `dtype` where that is dense, else what the file holds."""
     context: int | None = None
     """Tokens the caches hold; None chooses by the model and the free memory."""
     threads: int | None = None
@@ -223,11 +225,11 @@ class ModelInfo:
     parameters: int
     """Numbers in the checkpoint; a tied head counts once."""
     dtype: str
-    """Form of the weights of the layers: fp32, bf16, int4."""
+    """Form of the weights of the layers: fp32, bf16, int8, int4."""
     head_dtype: str
     """Form of the head (and of the embedding it may be tied to)."""
     dtype_reason: str
-    """The same in words: "int4 (file Q4_1), head bf16 (file Q8_0)"."""
+    """The same in words: "int4 (file Q4_1), head bf16 (file Q8_0)", "int8 (file F16, quantised), ..."."""
     format: Literal["chat", "base"]
     """Whether the model has a chat template or continues a transcript."""
     thinking: bool

@@ -130,7 +130,6 @@ def test_a_base_model_says_where_it_stops(tinychat: Command, gpt2_folder: Path) 
     ("words", "status", "says"),
     [
         (("--context", "129"), 2, "--context 129 is more than the 128 tokens repo was made for."),
-        (("--dtype", "int4"), 1, "isn't stored in 4 bits"),
         (("--context", "16"), 1, "but the context holds 16."),
     ],
 )

@@ -29,7 +29,8 @@ from ended_command import Command
         (("--context", "1"), "--context is 1, but has to be 2 to"),
         (("--threads", "0"), "--threads is 0, but has to be 1 to 1024."),
         (("--order", "ours"), "--order is 'ours', but has to be one of transformers, llama.cpp."),
-        (("--dtype", "fp16"), "--dtype is 'fp16', but has to be one of auto, fp32, bf16, int4."),
+        (("--dtype", "fp16"), "--dtype is 'fp16', but has to be one of auto, fp32, bf16, int8, int4."),
+        (("--head", "fp32"), "--head is 'fp32', but has to be one of auto, bf16, int8, int4."),
         (("--stop", ""), "A stop string is empty"),
         (("--temprature", "1"), "No such option: --temprature"),
         (("--raw", "--system", "Be brief."), "--system has no place in --raw"),
@@ -58,7 +59,6 @@ def test_negative_values_are_values(tinychat: Command, tmp_path: Path) -> None:
     [
         (("run", "smolm2", "hi"), "There is no model called smolm2. Did you mean `smollm2`?"),
         (("run", "what is love"), 'Did you mean `tinychat run smollm2 "what is love"`?'),
-        (("run", "smollm2", "hi", "--dtype", "int8"), "tinychat has no int8 weights yet. Use --dtype auto"),
         (("show", "org/none"), "org/none is not on this machine (or not all of it). `tinychat pull org/none`"),
     ],
 )

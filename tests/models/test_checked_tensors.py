@@ -164,7 +164,7 @@ def test_old_buffers_are_no_parameters(tiny: Tiny, tmp_path):
 )
 def test_a_number_that_is_none(tiny: Tiny, tmp_path, variant, name, bad):
     """One NaN in a weight becomes NaN everywhere, or just odd text; it is named before the first token."""
-    for dtype in ("fp32", "bf16"):
+    for dtype in ("fp32", "bf16", "int8", "int4"):
         change = lambda tensors: tensors[name].view(-1).__setitem__(-1, bad)  # noqa: E731
         path = edited(tiny.safetensors(variant).path, tmp_path / dtype, change)
         with pytest.raises(CheckpointError, match=f"{name}.* holds a NaN or an infinity") as caught:
@@ -211,7 +211,7 @@ def tensors_of(thing: Any, seen: dict[int, torch.Tensor]) -> dict[int, torch.Ten
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype", ["auto", "fp32", "bf16"])
+@pytest.mark.parametrize("dtype", ["auto", "fp32", "bf16", "int8", "int4"])
 def test_planned_bytes_are_built_bytes(tiny: Tiny, variant, dtype):
     """Catches a plan that isn't what is built (a model judged to fit then doesn't), and a copy nobody counted."""
     sizes = set()
@@ -273,6 +273,10 @@ def test_no_abilities_same_numbers(tiny: Tiny):
         ("auto", NO_ABILITIES, "Q8_0", "fp32"),
         ("bf16", NO_ABILITIES, "Q4_1", "bf16"),
         ("fp32", Abilities(True, True, True), "Q4_1", "fp32"),
+        ("int8", Abilities(True, True, True), "Q4_1", "int8"),
+        ("int4", Abilities(True, True, True), "F32", "int4"),
+        ("int4", Abilities(True, True, False), "F32", "bf16"),
+        ("int8", NO_ABILITIES, "Q8_0", "fp32"),
     ],
 )
 def test_forms(tiny: Tiny, dtype, can, kind, form):

@@ -60,9 +60,11 @@ def found(path: Path) -> Iterator[Architecture]:
         yield architecture(opened)
 
 
-def build(path: Path, dtype: str = "fp32", kernels: Kernels = plain, can: Abilities | None = None) -> Built:
+def build(
+    path: Path, dtype: str = "fp32", kernels: Kernels = plain, can: Abilities | None = None, head: str = "auto"
+) -> Built:
     """Build a model as the engine does."""
-    policy = Policy(dtype, can or abilities())
+    policy = Policy(dtype, can or abilities(), head=head)
     with torch.inference_mode(), found(path) as architecture:
         _, planned = architecture.walk(policy)
         model, report = architecture.walk(policy, kernels, lambda _: None)

@@ -32,6 +32,7 @@ def bench(
         int, typer.Option("--runs", parser=options.integer("--runs", 1, 1000), metavar="N", help="Medians are of N.")
     ] = 3,
     dtype: options.Dtype = "auto",
+    head: options.Head = "auto",
     threads: options.Threads = None,
     detail: Annotated[
         str,
@@ -52,7 +53,7 @@ def bench(
     """
     notices = Notices()
     with Headless() as headless:
-        info = headless.load(LoadModel(load_id=1, card=card_of(model), dtype=dtype, threads=threads)).info
+        info = headless.load(LoadModel(load_id=1, card=card_of(model), dtype=dtype, head=head, threads=threads)).info
         notices.status(f"{info.name}: measuring {runs} runs of {prompt_tokens} and {new_tokens} tokens")
         from tinychat.engine.bench import Measured, measure
 

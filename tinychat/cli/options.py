@@ -11,11 +11,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from tinychat.errors import UnsupportedModel, UsageError
+from tinychat.errors import UsageError
 from tinychat.protocol import MAX_SEED
 from tinychat.ranges import SAMPLER_RANGES, Range
 
-DTYPES: Final = ("auto", "fp32", "bf16", "int4")
+DTYPES: Final = ("auto", "fp32", "bf16", "int8", "int4")
+HEADS: Final = ("auto", "bf16", "int8", "int4")
 
 
 def plain(value: str) -> str:
@@ -62,13 +63,6 @@ def choice(flag: str, choices: tuple[str, ...]) -> Callable[[str], str]:
     return parse
 
 
-def dtype(value: str) -> str:
-    """Parse `--dtype`."""
-    if value == "int8":
-        raise UnsupportedModel("tinychat has no int8 weights yet.", "Use --dtype auto, fp32 or bf16.")
-    return choice("--dtype", DTYPES)(value)
-
-
 def integer(flag: str, low: int, high: int) -> Callable[[str], float]:
     """Return a parser for a whole number of `low` to `high`."""
     return number(flag, Range(low, high, 1, integer=True))
@@ -91,7 +85,22 @@ Model = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Dtype = Annotated[
-    str, typer.Option("--dtype", parser=dtype, metavar="|".join(DTYPES), help="Form of the weights in memory.")
+    str,
+    typer.Option(
+        "--dtype",
+        parser=choice("--dtype", DTYPES),
+        metavar="|".join(DTYPES),
+        help="Form of the weights in memory; auto keeps what the file holds, int8 and int4 quantise it.",
+    ),
+]
+Head = Annotated[
+    str,
+    typer.Option(
+        "--head",
+        parser=choice("--head", HEADS),
+        metavar="|".join(HEADS),
+        help="Form of the head; auto: by --dtype, quantised only where the file is.",
+    ),
 ]
 Threads = Annotated[
     int | None,

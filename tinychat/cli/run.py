@@ -64,6 +64,7 @@ def run(
         bool | None, typer.Option("--think/--no-think", help="Whether a thinking model thinks.", show_default=False)
     ] = None,
     dtype: options.Dtype = "auto",
+    head: options.Head = "auto",
     context: Annotated[
         int | None,
         typer.Option(
@@ -110,6 +111,7 @@ def run(
         load_id=1,
         card=card,
         dtype=dtype,
+        head=head,
         context=context,
         threads=threads,
         sampler=tuple((name, value) for name, value in flags.items() if value is not None),

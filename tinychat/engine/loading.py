@@ -15,17 +15,15 @@ from tinychat import models
 from tinychat.engine import memory
 from tinychat.engine.context import Context
 from tinychat.engine.opening import Opened
-from tinychat.errors import CheckpointError, UnsupportedModel, UsageError
+from tinychat.errors import CheckpointError, UsageError
 from tinychat.kernels import Kernels, plain
 from tinychat.models.base import Report, Weights, rename
+from tinychat.models.blocks import GROUP
 from tinychat.models.cache import AttentionSpec, cache_bytes
 from tinychat.models.linear import Abilities, abilities
-from tinychat.models.policy import Policy, StoredTensor
+from tinychat.models.policy import DTYPES, HEADS, Policy, StoredTensor, codes_stay
 from tinychat.protocol import LoadModel, ModelInfo, SamplerSettings
 
-DTYPES: Final = ("auto", "fp32", "bf16", "int4")
-FOUR_BITS: Final = ("Q4_0", "Q4_1")
-"""Types of a GGUF file that --dtype int4 takes as they are."""
 LEAST_ASKED: Final = 16
 """Fewest tokens a context may be asked to hold."""
 BASE_MAX_TOKENS: Final = 256
@@ -121,13 +119,8 @@ def load(
     torch.set_num_threads(threads)
     found = architecture(opened)
     can = abilities()
-    policy = Policy(_dtype(command.dtype), can, _device(command.device))
+    policy = _policy(command, can)
     outline, planned = found.walk(policy)
-    if command.dtype == "int4" and any(stored not in FOUR_BITS for stored, _ in planned.forms["layers"]):
-        raise UnsupportedModel(
-            f"{found.source} isn't stored in 4 bits ({_forms(planned, 'layers')}), and tinychat doesn't quantise yet.",
-            "Use --dtype auto, or a Q4_0 or Q4_1 file.",
-        )
     if opened.tokenizer.size > found.config.vocab_size:
         raise CheckpointError(
             f"The tokenizer of {found.source} has {opened.tokenizer.size:,} tokens, but the model knows "
@@ -169,7 +162,14 @@ def load(
         load_seconds=seconds,
         stop=opened.template.stops,
         max_tokens=None if opened.chat else BASE_MAX_TOKENS,
-        notices=(*opened.notices, *report.notices, *notices, *_lacking(policy, planned, can), *shortened),
+        notices=(
+            *opened.notices,
+            *report.notices,
+            *notices,
+            *_lacking(policy, planned, can),
+            *_left_dense(policy, planned, can),
+            *shortened,
+        ),
     )
     return Session(opened, context, info, opened.sampler, opened.sources)
 
@@ -180,18 +180,13 @@ def usable_cores() -> int:
     return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
 
 
-def _dtype(asked: str) -> str:
-    if asked == "int8":
-        raise UnsupportedModel("tinychat has no int8 weights yet.", "Use --dtype auto, fp32 or bf16.")
-    if asked not in DTYPES:
-        raise UsageError(f"dtype is {asked!r}, but has to be one of {', '.join(DTYPES)}.")
-    return "auto" if asked == "int4" else asked
-
-
-def _device(asked: str) -> str:
-    if asked != "cpu":
-        raise UsageError(f"The device is {asked!r}, but tinychat runs on the CPU for now.", "Leave it out.")
-    return asked
+def _policy(command: LoadModel, can: Abilities) -> Policy:
+    for name, asked, choices in (("dtype", command.dtype, DTYPES), ("head", command.head, HEADS)):
+        if asked not in choices:
+            raise UsageError(f"{name} is {asked!r}, but has to be one of {', '.join(choices)}.")
+    if command.device != "cpu":
+        raise UsageError(f"The device is {command.device!r}, but tinychat runs on the CPU for now.", "Leave it out.")
+    return Policy(command.dtype, can, command.device, command.head)
 
 
 def _context(
@@ -230,8 +225,9 @@ def _context(
 def _lacking(policy: Policy, planned: Report, can: Abilities) -> list[str]:
     """Say which fast products this machine lacks, where that changes something."""
     notices = []
+    quantised = {policy.dtype, policy.head} & {"int8", "int4"}
     types = {stored for role in planned.forms.values() for stored, _ in role}
-    if policy.dtype == "auto" and not can.blocks and types & {"Q4_0", "Q4_1", "Q8_0"}:
+    if not can.blocks and (quantised or (policy.dtype == "auto" and types & {"Q4_0", "Q4_1", "Q8_0"})):
         notices.append(f"Without Numba there is no product by blocks: quantised weights became {policy.dense}.")
     if policy.dtype == "auto" and not can.bf16 and types & {"F32", "F16", "BF16"}:
         notices.append("This machine has no packed bf16 product: dense weights are fp32, exact but slower.")
@@ -242,12 +238,33 @@ def _lacking(policy: Policy, planned: Report, can: Abilities) -> list[str]:
     return notices
 
 
+def _left_dense(policy: Policy, planned: Report, can: Abilities) -> list[str]:
+    """Say what was to be quantised, and could not be."""
+    notices = []
+    for role, what, asked in (("layers", "the layers' weights", policy.dtype), ("head", "the head", policy.head)):
+        forms = planned.forms[role]
+        if can.blocks and asked in ("int8", "int4") and any(form != asked for _, form in forms):
+            share = sum(count for (_, form), count in forms.items() if form != asked) / sum(forms.values())
+            notices.append(
+                f"{share:.0%} of {what} became {policy.dense} instead of {asked}: the matrices' width is no multiple "
+                f"of {GROUP}."
+            )
+    return notices
+
+
 def _main_form(report: Report, role: str) -> str:
     """Return the form most parameters of a role have."""
     return max(report.forms[role].items(), key=lambda item: item[1])[0][1]
 
 
 def _forms(report: Report, role: str) -> str:
-    """Return what became of a role's matrices: "int4 (file Q4_1), bf16 (file Q8_0)"."""
+    """Return what became of a role's matrices: "int4 (file Q4_1), int8 (file BF16, quantised)"."""
     ranked = sorted(report.forms[role].items(), key=lambda item: -item[1])
-    return ", ".join(f"{form} (file {stored})" for (stored, form), _ in ranked)
+    return ", ".join(f"{form} (file {stored}{_changed(stored, form)})" for (stored, form), _ in ranked)
+
+
+def _changed(stored: str, form: str) -> str:
+    """Return what happened to the codes, where something did."""
+    if form not in ("int8", "int4") or codes_stay(stored, form):
+        return ""
+    return ", quantised" if stored in ("F32", "F16", "BF16") else ", requantised"

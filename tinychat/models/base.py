@@ -200,14 +200,14 @@ class Weights:
             if stored is not None:
                 parts.append(Part(stored, order, values))
                 forms = self.report.forms.setdefault(role, {})
-                kind = (stored.type, self._policy.form(stored))
+                kind = (stored.type, self._policy.form(stored, role, transposed=transposed))
                 forms[kind] = forms.get(kind, 0) + rows * width
         if len(parts) < len(projections):
             return Linear()
         if self._dry:
-            made = self._policy.plan(parts, bias=bias, transposed=transposed)
+            made = self._policy.plan(parts, bias=bias, transposed=transposed, role=role)
         else:
-            made = self._policy.linear(parts, transposed=transposed)
+            made = self._policy.linear(parts, transposed=transposed, role=role)
         self.report.nbytes += made.nbytes
         return made
 

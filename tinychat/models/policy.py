@@ -1,12 +1,14 @@
 """What becomes of a stored matrix: which form it takes in memory, and how it gets there.
 
 `auto` follows the file and what the machine can, never a timing: blocks keep their codes, everything else becomes bf16
-where the packed bf16 product exists and fp32 where it doesn't.
+where the packed bf16 product exists and fp32 where it doesn't. int8 and int4 are asked for: they quantise the matrices
+of the layers, but those whose codes the file holds in that form already; the head is `auto`'s unless it is asked for
+too, and embeddings are looked up as stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -14,12 +16,26 @@ from typing import Any, Final, Protocol
 import torch
 
 from tinychat.errors import CheckpointError
-from tinychat.models.blocks import BlockMatrix, block_bytes
+from tinychat.models.blocks import GROUP, BlockMatrix, block_bytes
 from tinychat.models.embedding import Embedding, Rows, Table
 from tinychat.models.linear import ACTIVATIONS, Abilities, Blocked, Form, Joined, Linear, Packed, Plain, Planned
+from tinychat.models.quantise import Codes, quantise
 
+DTYPES: Final = ("auto", "fp32", "bf16", "int8", "int4")
+"""What can be asked for."""
+HEADS: Final = ("auto", "bf16", "int8", "int4")
+"""What can be asked for of the head."""
 _BLOCKS: Final[dict[str, Form]] = {"Q4_0": "int4", "Q4_1": "int4", "Q8_0": "int8"}
 """Types of a GGUF file whose codes can stay -> the form they stay in."""
+_FORMS: Final[dict[str, Form]] = {form: form for form in ACTIVATIONS}
+_BITS: Final[dict[Form, int]] = {"int4": 4, "int8": 8}
+_CHUNK: Final = 2**18
+"""Weights quantised at a time: few enough to stay in a core's own cache meanwhile."""
+
+
+def codes_stay(stored: str, form: str) -> bool:
+    """Whether a form holds the very codes that a type of a file has."""
+    return _BLOCKS.get(stored) == form
 
 
 class StoredTensor(Protocol):
@@ -35,8 +51,8 @@ class StoredTensor(Protocol):
     def type(self) -> str:
         """As the file says: F32, BF16, Q4_1."""
 
-    def dense(self, dtype: torch.dtype) -> torch.Tensor:
-        """Read it, dequantised exactly in fp32, then rounded to `dtype`."""
+    def dense(self, dtype: torch.dtype, rows: slice | None = None) -> torch.Tensor:
+        """Read it, or these of its rows, dequantised exactly in fp32, then rounded to `dtype`."""
 
     def blocks(self) -> Any:
         """Return codes [N, K], scale and zero [N, K / group] with w = code * scale + zero, or None for dense types."""
@@ -58,50 +74,66 @@ class Policy:
     """Chooses and builds."""
 
     dtype: str
-    """auto, fp32 or bf16: what was asked for."""
+    """Of `DTYPES`: what was asked for."""
     can: Abilities
     device: str = "cpu"
     """Where the weights go, and the caches with them."""
+    head: str = "auto"
+    """Of `HEADS`: what was asked for of the head; auto is fp32 or bf16 where `dtype` is, else what the file holds or
+    dense."""
 
     @property
     def dense(self) -> Form:
         """Form of matrices that don't stay in blocks."""
-        if self.dtype == "auto":
-            return "bf16" if self.can.bf16 else "fp32"
-        return "fp32" if self.dtype == "fp32" else "bf16"
+        if self.dtype in ("fp32", "bf16"):
+            return "fp32" if self.dtype == "fp32" else "bf16"
+        return "bf16" if self.can.bf16 else "fp32"
 
-    def form(self, stored: StoredTensor) -> Form:
-        """Return the form a matrix takes."""
-        stays = self.dtype == "auto" and self.can.blocks and stored.type in _BLOCKS
-        return _BLOCKS[stored.type] if stays else self.dense
+    def form(self, stored: StoredTensor, role: str = "layers", *, transposed: bool = False) -> Form:
+        """Return the form a matrix takes.
 
-    def plan(self, parts: Sequence[Part], *, bias: bool, transposed: bool) -> Linear:
+        Args:
+            stored: [rows, width].
+            role: "layers", "head", or "embedding" for a table to be looked up.
+            transposed: The file holds it as [width, rows].
+        """
+        asked = self.head if role == "head" else "auto"
+        if asked == "auto" and (role == "layers" or self.dtype in ("fp32", "bf16")):
+            asked = self.dtype
+        wanted = _BLOCKS.get(stored.type) if asked == "auto" else _FORMS[asked]
+        if wanted is None or wanted not in _BITS:
+            return wanted or self.dense
+        fits = stored.shape[0 if transposed else 1] % GROUP == 0
+        return wanted if fits and self.can.blocks else self.dense
+
+    def plan(self, parts: Sequence[Part], *, bias: bool, transposed: bool, role: str = "layers") -> Linear:
         """Return what `linear` would make, without reading anything."""
-        forms = {self.form(p.stored) for p in parts}
-        if len(forms) > 1:
-            return Joined([self.plan([p], bias=bias, transposed=transposed) for p in parts])
-        form = forms.pop()
+        forms = [self.form(p.stored, role, transposed=transposed) for p in parts]
+        if len(set(forms)) > 1:
+            return Joined([self.plan([p], bias=bias, transposed=transposed, role=role) for p in parts])
         rows = sum(p.stored.shape[1 if transposed else 0] for p in parts)
         width = parts[0].stored.shape[0 if transposed else 1]
-        return Planned(form, rows, _bytes(form, rows, width), bias=bias)
+        return Planned(forms[0], rows, _bytes(forms[0], rows, width), bias=bias)
 
-    def linear(self, parts: Sequence[Part], *, transposed: bool = False) -> Linear:
+    def linear(self, parts: Sequence[Part], *, transposed: bool = False, role: str = "layers") -> Linear:
         """Read matrices that share an input and make one product of them.
 
         Args:
             parts: The projections, in the order of their outputs; all have a bias or none has.
             transposed: The file holds them as [in, out].
+            role: As of `form`.
 
         Raises:
             CheckpointError: A weight is NaN or infinite.
         """
-        forms = [self.form(p.stored) for p in parts]
+        forms = [self.form(p.stored, role, transposed=transposed) for p in parts]
         if len(set(forms)) > 1:
-            return Joined([self.linear([p], transposed=transposed) for p in parts])
+            return Joined([self.linear([p], transposed=transposed, role=role) for p in parts])
         biases = [p.bias for p in parts if p.bias is not None]
         bias = torch.cat(biases) if biases else None
-        if forms[0] in ("int4", "int8"):
-            codes, scales, zeros = (torch.cat(t) for t in zip(*map(self._blocks, parts), strict=True))
+        if forms[0] in _BITS:
+            read = [self._codes(part, forms[0], transposed=transposed) for part in parts]
+            codes, scales, zeros = (torch.cat(t) for t in zip(*read, strict=True))
             return Blocked(BlockMatrix(codes, scales, zeros), bias)
         dtype = ACTIVATIONS[forms[0]]
         dense = []
@@ -114,14 +146,13 @@ class Policy:
         return Packed(weight, bias) if packs else Plain(weight, bias)
 
     def embedding_bytes(self, stored: StoredTensor, head: Linear | None) -> int:
-        """Return the bytes `embedding` will take; a head that is tied to it and in blocks is looked up itself."""
-        form = self.form(stored)
-        if form in ("int4", "int8"):
-            return 0 if head is not None else _bytes(form, *stored.shape)
-        return _bytes(form, *stored.shape)
+        """Return the bytes `embedding` will take: none where the head it is tied to is looked up itself."""
+        if head is not None and codes_stay(stored.type, head.form):
+            return 0
+        return _bytes(self.form(stored, "embedding"), *stored.shape)
 
     def embedding(self, stored: StoredTensor, head: Linear | None) -> Embedding:
-        """Read a table of rows to be looked up.
+        """Read a table of rows to be looked up; as stored, though the head that is tied to it be quantised.
 
         Args:
             stored: [V, C].
@@ -130,11 +161,11 @@ class Policy:
         Raises:
             CheckpointError: A weight is NaN or infinite.
         """
-        if isinstance(head, Blocked):
+        if isinstance(head, Blocked) and codes_stay(stored.type, head.form):
             return Rows(head.matrix, shared=True)
-        form = self.form(stored)
-        if form in ("int4", "int8"):
-            return Rows(BlockMatrix(*self._read_blocks(stored)), shared=False)
+        form = self.form(stored, "embedding")
+        if form in _BITS:
+            return Rows(BlockMatrix(*self._codes(Part(stored), form)), shared=False)
         return Table(self._read(stored, ACTIVATIONS[form]))
 
     def vector(self, stored: StoredTensor) -> torch.Tensor:
@@ -148,20 +179,34 @@ class Policy:
     def _read(self, stored: StoredTensor, dtype: torch.dtype) -> torch.Tensor:
         return _finite(stored, stored.dense(dtype)).to(self.device)
 
-    def _read_blocks(self, stored: StoredTensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return codes, scale and zero."""
-        blocks = stored.blocks()
-        scale, zero = _finite(stored, blocks.scale), _finite(stored, blocks.zero)
-        return blocks.codes.to(self.device), scale.to(self.device), zero.to(self.device)
+    def _codes(self, part: Part, form: Form, *, transposed: bool = False) -> Codes:
+        """Return the codes of a matrix, its rows in their final order: the file's own, or new ones."""
+        stored = part.stored
+        if codes_stay(stored.type, form):
+            blocks = stored.blocks()
+            codes, scale, zero = blocks.codes, _finite(stored, blocks.scale), _finite(stored, blocks.zero)
+        else:
+            made = [quantise(rows, _BITS[form]) for rows in self._rows(stored, transposed=transposed)]
+            codes, scale, zero = (torch.cat(part) for part in zip(*made, strict=True))
+        if part.order is not None:
+            codes, scale, zero = codes[part.order], scale[part.order], zero[part.order]
+        return codes.to(self.device), scale.to(self.device), zero.to(self.device)
 
-    def _blocks(self, part: Part) -> tuple[torch.Tensor, ...]:
-        read = self._read_blocks(part.stored)
-        return read if part.order is None else tuple(tensor[part.order] for tensor in read)
+    def _rows(self, stored: StoredTensor, *, transposed: bool) -> Iterator[torch.Tensor]:
+        """Yield a matrix [rows, width] some rows at a time, fp32."""
+        if transposed:  # a row is spread over the whole of the file's
+            weight = _finite(stored, stored.dense(torch.float32)).T
+            yield from (part.contiguous() for part in weight.split(max(1, _CHUNK // weight.shape[1])))
+            return
+        rows, width = stored.shape
+        step = max(1, _CHUNK // width)
+        for start in range(0, rows, step):
+            yield _finite(stored, stored.dense(torch.float32, slice(start, start + step)))
 
 
 def _bytes(form: Form, rows: int, width: int) -> int:
-    if form in ("int4", "int8"):
-        return block_bytes(4 if form == "int4" else 8, rows, width)
+    if form in _BITS:
+        return block_bytes(_BITS[form], rows, width)
     return rows * width * ACTIVATIONS[form].itemsize
 
 
