@@ -87,6 +87,9 @@ def measure(built: Built, ids: Sequence[int], step: int | None = None) -> Measur
     """Run our model over `ids`, `step` tokens at a time (None: all at once)."""
     model = built.model
     caches = built.caches(len(ids))
+    for cache in caches:
+        if cache.rotary is not None:
+            cache.rotary.fit(len(ids))
     layers = model.config.layers
     names = [*(f"blocks.{n}.hook_resid_pre" for n in range(layers)), f"blocks.{layers - 1}.hook_resid_post"]
     names.append("ln_final.hook_normalized")
@@ -107,7 +110,8 @@ def reference(model: PreTrainedModel, ids: Sequence[int]) -> Measured:
 
     The last of its hidden states is taken after the final norm, so what leaves the last layer is caught on its way.
     """
-    layers = model.transformer.h if hasattr(model, "transformer") else model.model.layers
+    base = model.base_model
+    layers = base.h if hasattr(base, "h") else base.layers
     caught: list[Any] = []
     hook = layers[-1].register_forward_hook(lambda module, given, output: caught.append(output))
     try:

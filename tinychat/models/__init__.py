@@ -14,8 +14,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ARCHITECTURES: Final = {
+    "gemma2": "gemma2",
+    "gemma3": "gemma3",
+    "gemma3_text": "gemma3",
     "gpt2": "gpt2",
+    "gpt_neox": "gpt_neox",
+    "gptneox": "gpt_neox",
     "llama": "llama",
+    "phi3": "phi3",
 }
 """`model_type` of config.json, or `general.architecture` of GGUF -> file of this folder."""
 

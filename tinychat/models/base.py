@@ -125,6 +125,13 @@ class Weights:
         self._left.discard(name)
         self.report.notices.append(f"{name} is in the file, but not used: {why}.")
 
+    def pass_over(self, prefixes: tuple[str, ...], what: str, why: str) -> None:
+        """Pass over all tensors whose names begin so, and say so once: `what` they are, `why` they are of no use."""
+        found = {name for name in self._left if name.startswith(prefixes)}
+        self._left -= found
+        if found:
+            self.report.notices.append(f"{len(found)} tensors in the file, {what}, are not used: {why}.")
+
     def vector(self, name: str, size: int, order: torch.Tensor | None = None) -> torch.Tensor:
         """Take a norm's weight or a bias, put into `order`: fp32 [size]."""
         stored = self._take(name, (size,))

@@ -84,7 +84,7 @@ class SlabCache:
         self.values = torch.empty(shape, dtype=dtype, device=device)
         self.attention = attention
         self._kernels = kernels
-        self._rotary = rotary
+        self.rotary = rotary
 
     @property
     def dtype(self) -> torch.dtype:
@@ -105,7 +105,7 @@ class SlabCache:
         """See `Cache`."""
         end = self.length + qkv.shape[0]
         assert end <= self.capacity, f"{end} tokens don't fit a cache of {self.capacity}"
-        tables = None if self._rotary is None else self._rotary.tables
+        tables = None if self.rotary is None else self.rotary.tables
         mix = self._kernels.append_attend(qkv, self, self.length, tables, self.attention)
         self.length = end
         return mix

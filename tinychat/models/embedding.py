@@ -12,6 +12,8 @@ class Embedding:
 
     nbytes: int
     """Bytes resident."""
+    dtype: torch.dtype = torch.float32
+    """The numbers in it have been rounded to."""
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Look up."""
@@ -25,6 +27,7 @@ class Table(Embedding):
         """Take [V, C], fp32 or bf16."""
         self._table = table
         self.nbytes = table.nbytes
+        self.dtype = table.dtype
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Look up ids [T]."""
