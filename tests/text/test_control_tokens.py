@@ -18,13 +18,17 @@ TOKENS = [
     AddedToken("word", special=True, normalized=False, single_word=True),
     AddedToken(" s", special=True, normalized=False),
 ]
-FRAGMENTS = ["<a>", "<l>", "<r>", "<lr>", "word", " s", "x", " ", "\n", "\u3000", "\x1c", "\x85", "<", "é", "_", "."]
+PARTS_OF_WORDS = ["é", "_", "\u0301", "\u200d", "\u0663", "Ⅷ"]
+OTHERS = [".", "½", "①", "²", "\u200b"]
+SPACES = [" ", "\n", "\u3000", "\x1c", "\x85"]
+FRAGMENTS = ["<a>", "<l>", "<r>", "<lr>", "word", " s", "x", "<", *PARTS_OF_WORDS, *OTHERS, *SPACES]
 
 
 @given(parts=st.lists(st.sampled_from(FRAGMENTS), max_size=12))
 @settings(deadline=None, max_examples=500)
 def test_finds_what_the_library_finds(parts: list[str]) -> None:
-    """Strip rules, the longest of two tokens, words inside of words, white space that Python alone takes for such."""
+    """Strip rules, the longest of two tokens, words inside of words; white space and parts of words that
+    only Python takes for such."""
     text = "".join(parts)
     library = Tokenizer(BPE())
     library.add_special_tokens(TOKENS)

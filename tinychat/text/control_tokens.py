@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -59,4 +60,11 @@ class ControlTokens:
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    return not re.match(r"\w", text[start - 1 : start]) and not re.match(r"\w", text[end : end + 1])
+    return not any(map(_is_of_word, text[max(start - 1, 0) : start] + text[end : end + 1]))
+
+
+def _is_of_word(character: str) -> bool:
+    """Tell whether a character is part of words by Unicode's rule (UTS 18, annex C), which is the library's: marks and
+    joiners are, fractions and circled digits aren't. Python's own rule has it the other way round."""
+    category = unicodedata.category(character)
+    return category[0] in "LM" or category in ("Nd", "Nl", "Pc") or character in "\u200c\u200d"
