@@ -88,4 +88,4 @@ BY_NAME: Final[dict[str, PreTokenizer]] = {
     "seed-coder": PreTokenizer((_SEED,)),
     "minicpm5": PreTokenizer((r"\p{N}{1,3}", _MINICPM), ignore_merges=True),
 }
-"""Every name tinychat knows: llama.cpp's, but for encoders and models too large for one computer."""
+"""Every name tinychat knows; that a file has another is said on screen."""
