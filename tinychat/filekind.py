@@ -7,6 +7,7 @@ from typing import Final
 
 GGUF: Final = "a GGUF file"
 SAFETENSORS: Final = "a safetensors file"
+ZIP: Final = "a ZIP archive"
 LFS_POINTER: Final = "a Git LFS pointer (a few lines that stand for the file, not the file itself)"
 HTML_PAGE: Final = "an HTML page"
 EMPTY: Final = "an empty file"
@@ -17,7 +18,7 @@ _HTML_HEADS: Final = (b"<!doctype html", b"<html")
 
 
 def kind_of(path: Path) -> str:
-    """Return what `path` is, as a noun with its article: one of the names above, or "a ZIP archive".
+    """Return what `path` is, as a noun with its article: one of the names above.
 
     Reads 64 bytes. A file that an interrupted or refused download left under a model's name is called what it is.
 
@@ -35,7 +36,7 @@ def kind_of(path: Path) -> str:
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_HTML_HEADS):
         return HTML_PAGE
     if head.startswith(b"PK\x03\x04"):
-        return "a ZIP archive"
+        return ZIP
     # Safetensors: the length of a JSON header in 8 bytes, then the header, which may be padded with spaces.
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= 100_000_000:
         return SAFETENSORS

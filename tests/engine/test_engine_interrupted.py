@@ -34,7 +34,7 @@ from tinychat.protocol import (
     Unload,
 )
 from tinychat.text.tokenizer import Tokenizer
-from tinychat.weights import StoredTensor
+from tinychat.weights.file_tensor import FileTensor
 
 LONG = "The capital of France is Paris. " * 6
 
@@ -87,7 +87,7 @@ def slow_download(monkeypatch) -> Stall:
 def slow_read(monkeypatch) -> Stall:
     """A load that stands still at its third tensor."""
     stall, reads = Stall(), []
-    real = StoredTensor.dense
+    real = FileTensor.dense
 
     def dense(*arguments: Any) -> torch.Tensor:
         reads.append(None)
@@ -95,7 +95,7 @@ def slow_read(monkeypatch) -> Stall:
             stall()
         return real(*arguments)
 
-    monkeypatch.setattr(StoredTensor, "dense", dense)
+    monkeypatch.setattr(FileTensor, "dense", dense)
     return stall
 
 
@@ -491,8 +491,8 @@ def test_a_model_that_doesn_t_fit(tiny: Tiny, engine, monkeypatch, context, fits
     free = info.weights_bytes + 150 * per_token
     monkeypatch.setattr(memory, "available", lambda: free)
     reads: list[None] = []
-    real = StoredTensor.dense
-    monkeypatch.setattr(StoredTensor, "dense", lambda *arguments: (reads.append(None), real(*arguments))[1])
+    real = FileTensor.dense
+    monkeypatch.setattr(FileTensor, "dense", lambda *arguments: (reads.append(None), real(*arguments))[1])
     engine.send(load_command(path, load_id=2, context=context))
     if fits:
         assert engine.wait(ModelReady, load_id=2).info.context == context

@@ -41,7 +41,7 @@ from tinychat.protocol import (
     TurnFinished,
     Unload,
 )
-from tinychat.weights import StoredTensor
+from tinychat.weights.file_tensor import FileTensor
 
 LONG = "The capital of France is Paris. " * 6
 
@@ -173,8 +173,8 @@ def test_downloads_run_elsewhere(tiny: Tiny, engine, monkeypatch):
         return path
 
     monkeypatch.setattr(hub, "fetch", fetch)
-    monkeypatch.setattr(StoredTensor, "dense", noting("dense", StoredTensor.dense))
-    monkeypatch.setattr(StoredTensor, "blocks", noting("blocks", StoredTensor.blocks))
+    monkeypatch.setattr(FileTensor, "dense", noting("dense", FileTensor.dense))
+    monkeypatch.setattr(FileTensor, "blocks", noting("blocks", FileTensor.blocks))
     monkeypatch.setattr(Context, "forward", noting("forward", Context.forward))
     monkeypatch.setattr(generation, "choose", noting("choose", generation.choose))
     monkeypatch.setattr(torch, "Generator", noting("generator", torch.Generator))
@@ -367,7 +367,7 @@ def test_tokenize_before_during_and_after(tiny: Tiny, engine, gate, monkeypatch)
     engine.send(Tokenize(1, "a"))
     assert engine.wait(Tokenized, request_id=1) == Tokenized(1, (), ready=False)
     reading, go_on = threading.Event(), threading.Event()
-    real = StoredTensor.dense
+    real = FileTensor.dense
 
     def slow(*arguments: Any) -> torch.Tensor:
         reading.set()
@@ -375,7 +375,7 @@ def test_tokenize_before_during_and_after(tiny: Tiny, engine, gate, monkeypatch)
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StoredTensor, "dense", slow)
+        patch.setattr(FileTensor, "dense", slow)
         engine.send(load_command(path))
         assert reading.wait(60)
         engine.send(Tokenize(2, "What is the capital?"))

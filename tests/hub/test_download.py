@@ -163,6 +163,33 @@ def test_a_sharded_model_comes_by_its_index(server) -> None:
     assert hub.located(card("org/sharded")) is None
 
 
+def test_pickles_come_where_there_are_no_safetensors(server) -> None:
+    """A model of before safetensors that can't be had; files of other formats beside it."""
+    files = {name: data for name, data in server.repos[GPT2].files.items() if name != "model.safetensors"}
+    server.add("org/old").files = files | {"pytorch_model.bin": b"PK" * 1000, "tf_model.h5": b"x"}
+    folder = fetch("org/old")
+    assert {path.name for path in folder.iterdir()} == NEEDED - {"model.safetensors"} | {"pytorch_model.bin"}
+    assert hub.located(card("org/old")) == folder
+    assert "org/old" in {entry.name for entry in hub.installed(Catalog.load()) if entry.complete}
+
+
+def test_pickled_shards_come_by_their_index(server) -> None:
+    """An index of pickles that lists other files, and a shard that is gone unnoticed."""
+    files = {name: data for name, data in server.repos[GPT2].files.items() if name != "model.safetensors"}
+    shards = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
+    index = {"weight_map": {"wte.weight": shards[0], "wpe.weight": shards[1]}}
+    files |= {"pytorch_model.bin.index.json": json.dumps(index).encode()} | dict.fromkeys(shards, b"PK" * 1000)
+    server.add("org/old").files = files
+    folder = fetch("org/old")
+    assert {path.name for path in folder.glob("*.bin")} == set(shards)
+    (folder / shards[1]).unlink()
+    assert hub.located(card("org/old")) is None
+    server.repos["org/old"].files["pytorch_model.bin.index.json"] = b'{"weight_map": {"a": "x.safetensors"}}'
+    server.add("org/mixed").files = dict(server.repos["org/old"].files)
+    with pytest.raises(CheckpointError, match="is not an index of files of weights"):
+        fetch("org/mixed")
+
+
 @pytest.mark.parametrize(
     ("index", "error", "words"),
     [
@@ -323,8 +350,9 @@ def test_the_token_goes_to_the_hub_alone(server, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("files", "error", "words"),
     [
-        ({"pytorch_model.bin": b""}, UnsupportedModel, ["no weights as safetensors", "pickles (pytorch_model.bin)"]),
-        ({"README.md": b""}, UnsupportedModel, ["no weights as safetensors"]),
+        ({"consolidated.00.pth": b""}, UnsupportedModel, ["no weights tinychat knows", "only consolidated.00.pth"]),
+        ({"README.md": b""}, UnsupportedModel, ["no weights tinychat knows"]),
+        ({"pytorch_model.bin": b""}, UnsupportedModel, ["no config.json"]),
         ({"model.safetensors": b""}, UnsupportedModel, ["no config.json"]),
         ({"model.safetensors": b"", "config.json": b"{}"}, UnsupportedModel, ["no tokenizer.json"]),
         (
@@ -337,7 +365,7 @@ def test_the_token_goes_to_the_hub_alone(server, monkeypatch: pytest.MonkeyPatch
 def test_a_repository_of_something_else_is_refused_before_its_weights(
     server, files: dict[str, bytes], error: type[TinychatError], words: list[str]
 ) -> None:
-    """A repository with pickles alone is never opened; one without a tokenizer is of no use."""
+    """A repository of other pickles is never opened; one without a tokenizer is of no use."""
     server.add("org/other").files = files
     with pytest.raises(error) as caught:
         fetch("org/other", judge=lambda config: None)

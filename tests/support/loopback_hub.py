@@ -1,7 +1,7 @@
 """A Hugging Face Hub on the loopback interface: what huggingface_hub asks for, and faults on demand.
 
-Large files (.safetensors, .gguf) are kept as the Hub keeps them: the answer redirects to a second host, which must
-never see a token.
+Large files (.safetensors, .gguf, .bin) are kept as the Hub keeps them: the answer redirects to a second host, which
+must never see a token.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.reply(404, b"", {"X-Error-Code": "RevisionNotFound" if commit is None else "EntryNotFound"})
             return
         headers = {"X-Repo-Commit": commit}
-        if file.endswith((".safetensors", ".gguf")):
+        if file.endswith((".safetensors", ".gguf", ".bin")):
             digest = hashlib.sha256(data).hexdigest()
             large = {"X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(data))}
             self.reply(302, b"", headers | large | {"Location": f"{self.hub.storage_url}/{digest}"})

@@ -224,11 +224,11 @@ def test_a_folder_without_config_is_no_model(folder: Path):
 # Which files there are
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.00.pth", "pytorch_model-00001-of-00002.bin"])
-def test_a_folder_of_pickles_is_told_that_safetensors_are_needed(folder: Path, name):
-    """Nothing is unpickled; the sentence names the file that is there."""
+@pytest.mark.parametrize("name", ["consolidated.00.pth", "model.pt", "adapter.bin"])
+def test_pickles_under_other_names_are_not_opened(folder: Path, name):
+    """Which tensors they hold is anyone's guess; the sentence names the file that is there."""
     (folder / "model.safetensors").rename(folder / name)
-    with pytest.raises(UnsupportedModel, match=rf"{name}, a PyTorch pickle; tinychat reads safetensors"):
+    with pytest.raises(UnsupportedModel, match=rf"has {name}, but tinychat reads model\.safetensors and pytorch_model"):
         open_checkpoint(folder)
 
 

@@ -96,7 +96,10 @@ def architecture(opened: Opened) -> Architecture:
         raise CheckpointError(f"{source} doesn't say {error.args[0]}.", "Fetch the model again.") from error
     except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise CheckpointError(f"The config of {source} makes no model: {error}.", "Fetch the model again.") from error
-    return Architecture(file, config, rename(checkpoint.tensors, file.names(gguf=gguf), source), source, gguf)
+    tensors = rename(checkpoint.tensors, file.names(gguf=gguf), source)
+    for stored in tensors.values():
+        stored.require_weights()
+    return Architecture(file, config, tensors, source, gguf)
 
 
 def load(
@@ -227,7 +230,8 @@ def _lacking(policy: Policy, planned: Report, can: Abilities) -> list[str]:
     notices = []
     quantised = {policy.dtype, policy.head} & {"int8", "int4"}
     types = {stored for role in planned.forms.values() for stored, _ in role}
-    if not can.blocks and (quantised or (policy.dtype == "auto" and types & {"Q4_0", "Q4_1", "Q8_0"})):
+    kept = any(codes_stay(stored, form) for stored in types for form in ("int8", "int4"))
+    if not can.blocks and (quantised or (policy.dtype == "auto" and kept)):
         notices.append(f"Without Numba there is no product by blocks: quantised weights became {policy.dense}.")
     if policy.dtype == "auto" and not can.bf16 and types & {"F32", "F16", "BF16"}:
         notices.append("This machine has no packed bf16 product: dense weights are fp32, exact but slower.")

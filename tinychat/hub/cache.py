@@ -121,9 +121,7 @@ def _entry(name: str, source: Source) -> Installed | None:
         return None
     if where is None or not (files := list(_stats(where))):
         return None
-    return Installed(
-        name, label, str(where), sum(s.st_size for s in files), complete, max(s.st_atime for s in files)
-    )
+    return Installed(name, label, str(where), sum(s.st_size for s in files), complete, max(s.st_atime for s in files))
 
 
 def _stats(where: Path) -> Iterator[os.stat_result]:
@@ -134,11 +132,15 @@ def _stats(where: Path) -> Iterator[os.stat_result]:
 
 
 def _cached_sources() -> Iterator[HubSource]:
-    """Yield every revision in the Hub's cache whose files tinychat could run: config.json and safetensors."""
+    """Yield every revision in the Hub's cache whose files tinychat could run: config.json and weights."""
     for refs in hub_cache().glob("models--*--*/refs"):
         repo = refs.parent.name.removeprefix("models--").replace("--", "/")
         for ref in refs.rglob("*"):
             source = HubSource(repo, ref.relative_to(refs).as_posix())
             folder = snapshot(source) if ref.is_file() and not ref.name.startswith(".") else None
-            if folder and (folder / layout.CONFIG).exists() and next(folder.glob("*.safetensors"), None):
+            if folder and (folder / layout.CONFIG).exists() and _has_weights(folder):
                 yield source
+
+
+def _has_weights(folder: Path) -> bool:
+    return any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "pytorch_model*.bin"))

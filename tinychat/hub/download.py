@@ -98,9 +98,7 @@ class _Download:
         if constants.HF_HUB_OFFLINE:
             raise failures.offline(self._source)
         api = self._hub.HfApi(library_name="tinychat")
-        info = api.model_info(
-            self._source.repo, revision=self._source.revision, files_metadata=True, timeout=_TIMEOUT
-        )
+        info = api.model_info(self._source.repo, revision=self._source.revision, files_metadata=True, timeout=_TIMEOUT)
         if not info.sha:
             raise ValueError("An answer without a commit")
         self._commit = info.sha
@@ -129,7 +127,7 @@ class _Download:
             if self._judge is not None:
                 self._judge(_parsed(config))
         files = [*small, *([entry] if entry else [])]
-        if entry == layout.INDEX:
+        if entry in layout.INDEXES:
             shards = layout.shards(self._get(entry))
             if lacking := [name for name in shards if name not in self._sizes]:
                 raise DownloadError(f"{self._source.repo} lacks {', '.join(lacking)}, which its own index lists.")
@@ -176,10 +174,10 @@ class _Download:
         if any(name.lower().endswith(".gguf") for name in names):
             return DownloadError(f"{repo} holds GGUF files, of which one has to be named.", self._gguf_files())
         if layout.weights_entry(set(names)) is None:
-            pickled = next((name for name in sorted(names) if name.endswith((".bin", ".pt", ".pth"))), "")
-            held = f"only pickles ({pickled})" if pickled else "none tinychat knows"
+            other = next((name for name in sorted(names) if name.endswith((".bin", ".pt", ".pth"))), "")
             return UnsupportedModel(
-                f"{repo} has no weights as safetensors: {held}.",
+                f"{repo} has no weights tinychat knows: neither {' nor '.join(layout.SINGLES)}"
+                + (f", only {other}." if other else "."),
                 "Look for a version with model.safetensors, or a .gguf file.",
             )
         lacking = layout.CONFIG if layout.CONFIG not in names else layout.TOKENIZER

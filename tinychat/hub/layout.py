@@ -11,8 +11,10 @@ from tinychat.errors import CheckpointError
 
 CONFIG: Final = "config.json"
 TOKENIZER: Final = "tokenizer.json"
-SINGLE: Final = "model.safetensors"
-INDEX: Final = "model.safetensors.index.json"
+SINGLES: Final = ("model.safetensors", "pytorch_model.bin")
+"""The one file of weights; safetensors before PyTorch's own, which are pickles."""
+INDEXES: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+"""What lists the files of weights where they are many."""
 
 _SMALL: Final = (
     CONFIG,
@@ -31,8 +33,11 @@ def is_small(name: str) -> bool:
 
 
 def weights_entry(names: set[str]) -> str | None:
-    """Return the file that leads to the weights, the single one before the index of shards; None without either."""
-    return next((name for name in (SINGLE, INDEX) if name in names), None)
+    """Return the file that leads to the weights, or None.
+
+    Safetensors before pickles; of each kind, the single file before the index of shards.
+    """
+    return next((name for pair in zip(SINGLES, INDEXES, strict=True) for name in pair if name in names), None)
 
 
 def shards(index: Path) -> list[str]:
@@ -43,10 +48,11 @@ def shards(index: Path) -> list[str]:
     """
     try:
         names = set(json.loads(index.read_bytes())["weight_map"].values())
-        if not names or not all(isinstance(name, str) and name.endswith(".safetensors") for name in names):
+        suffix = ".bin" if index.name.endswith(".bin.index.json") else ".safetensors"
+        if not names or not all(isinstance(name, str) and name.endswith(suffix) for name in names):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise CheckpointError(f"{index} is not an index of safetensors files.", "Download it again.") from None
+        raise CheckpointError(f"{index} is not an index of files of weights.", "Download it again.") from None
     for name in names:
         if Path(name).name != name or "\\" in name or not name.isprintable():
             raise CheckpointError(f"{index} names {name!r}, a file outside of its folder; it is not to be trusted.")
@@ -64,5 +70,5 @@ def missing(folder: Path, weights: bool = True) -> list[str]:
     wanted = [TOKENIZER]
     if weights:
         entry = weights_entry(here)
-        wanted += [CONFIG, entry or SINGLE] + (shards(folder / INDEX) if entry == INDEX else [])
+        wanted += [CONFIG, entry or SINGLES[0]] + (shards(folder / entry) if entry in INDEXES else [])
     return [name for name in wanted if name not in here]

@@ -25,8 +25,13 @@ DTYPES: Final = ("auto", "fp32", "bf16", "int8", "int4")
 """What can be asked for."""
 HEADS: Final = ("auto", "bf16", "int8", "int4")
 """What can be asked for of the head."""
-_BLOCKS: Final[dict[str, Form]] = {"Q4_0": "int4", "Q4_1": "int4", "Q8_0": "int8"}
+_BLOCKS: Final[dict[str, Form]] = {
+    **dict.fromkeys(("Q4_0", "Q4_1", "Q4_K"), "int4"),
+    **dict.fromkeys(("Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "MXFP4"), "int8"),
+}
 """Types of a GGUF file whose codes can stay -> the form they stay in."""
+_SINGLE: Final = ("Q4_K", "IQ4_XS")
+"""Those whose scales are products of two numbers, which half precision can't hold."""
 _FORMS: Final[dict[str, Form]] = {form: form for form in ACTIVATIONS}
 _BITS: Final[dict[Form, int]] = {"int4": 4, "int8": 8}
 _CHUNK: Final = 2**18
@@ -53,6 +58,9 @@ class StoredTensor(Protocol):
 
     def dense(self, dtype: torch.dtype, rows: slice | None = None) -> torch.Tensor:
         """Read it, or these of its rows, dequantised exactly in fp32, then rounded to `dtype`."""
+
+    def require_weights(self) -> None:
+        """Raise UnsupportedModel where the type is not one of weights, or not known."""
 
     def blocks(self) -> Any:
         """Return codes [N, K], scale and zero [N, K / group] with w = code * scale + zero, or None for dense types."""
@@ -113,7 +121,8 @@ class Policy:
             return Joined([self.plan([p], bias=bias, transposed=transposed, role=role) for p in parts])
         rows = sum(p.stored.shape[1 if transposed else 0] for p in parts)
         width = parts[0].stored.shape[0 if transposed else 1]
-        return Planned(forms[0], rows, _bytes(forms[0], rows, width), bias=bias)
+        types = [p.stored.type for p in parts]
+        return Planned(forms[0], rows, _bytes(forms[0], rows, width, types), bias=bias)
 
     def linear(self, parts: Sequence[Part], *, transposed: bool = False, role: str = "layers") -> Linear:
         """Read matrices that share an input and make one product of them.
@@ -149,7 +158,8 @@ class Policy:
         """Return the bytes `embedding` will take: none where the head it is tied to is looked up itself."""
         if head is not None and codes_stay(stored.type, head.form):
             return 0
-        return _bytes(self.form(stored, "embedding"), *stored.shape)
+        rows, width = stored.shape
+        return _bytes(self.form(stored, "embedding"), rows, width, [stored.type])
 
     def embedding(self, stored: StoredTensor, head: Linear | None) -> Embedding:
         """Read a table of rows to be looked up; as stored, though the head that is tied to it be quantised.
@@ -204,9 +214,11 @@ class Policy:
             yield _finite(stored, stored.dense(torch.float32, slice(start, start + step)))
 
 
-def _bytes(form: Form, rows: int, width: int) -> int:
+def _bytes(form: Form, rows: int, width: int, types: Sequence[str]) -> int:
+    """Return the bytes of a matrix whose parts the file holds in these types."""
     if form in _BITS:
-        return block_bytes(_BITS[form], rows, width)
+        single = any(codes_stay(stored, form) and stored in _SINGLE for stored in types)
+        return block_bytes(_BITS[form], rows, width, half=not single)
     return rows * width * ACTIVATIONS[form].itemsize
 
 

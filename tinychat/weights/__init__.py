@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tinychat.errors import CheckpointError, ModelNotFound
-from tinychat.weights.checkpoint import Blocks, Checkpoint, StoredTensor
+from tinychat.weights.checkpoint import Checkpoint
 from tinychat.weights.folder import open_folder
 from tinychat.weights.gguf import open_gguf
+from tinychat.weights.stored import Blocks, StoredTensor
 
 __all__ = ["Blocks", "Checkpoint", "StoredTensor", "open_checkpoint"]
 

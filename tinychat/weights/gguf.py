@@ -17,7 +17,8 @@ from typing import Any, Final, NoReturn
 
 from tinychat import filekind
 from tinychat.errors import CheckpointError, UnsupportedModel
-from tinychat.weights.checkpoint import Checkpoint, StoredTensor
+from tinychat.weights.checkpoint import Checkpoint
+from tinychat.weights.file_tensor import FileTensor
 from tinychat.weights.source import DOWNLOAD_AGAIN, SourceFile, quoted
 
 MAGIC_BYTES: Final = 4
@@ -61,6 +62,8 @@ TYPES: Final[dict[int, tuple[str, int, int]]] = {
     34: ("TQ1_0", 256, 54),
     35: ("TQ2_0", 256, 66),
     39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
 }
 
 _U32: Final = struct.Struct("<I")
@@ -128,7 +131,7 @@ def open_gguf(path: Path) -> Checkpoint:
     except BaseException:
         source.close()
         raise
-    tensors = {t.name: StoredTensor(t.name, t.shape, t.type, t.nbytes, t.offset, source) for t in header.tensors}
+    tensors = {t.name: FileTensor(t.name, t.shape, t.type, t.nbytes, t.offset, source) for t in header.tensors}
     return Checkpoint(path, "gguf", header.metadata, tensors, [source])
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tinychat import filekind
 from tinychat.errors import CheckpointError
-from tinychat.weights.checkpoint import StoredTensor
+from tinychat.weights.file_tensor import FileTensor
 from tinychat.weights.source import DOWNLOAD_AGAIN, SourceFile, quoted
 
 MAX_HEADER: Final = 100_000_000
@@ -25,7 +25,7 @@ BYTES: Final = {
 """Bytes of one number of each type; types that aren't here (of less than a byte) go by the header's offsets alone."""
 
 
-def read_tensors(source: SourceFile) -> dict[str, StoredTensor]:
+def read_tensors(source: SourceFile) -> dict[str, FileTensor]:
     """Read the header of an open safetensors file; the tensors come in the order of their bytes.
 
     Raises:
@@ -71,7 +71,7 @@ def read_tensors(source: SourceFile) -> dict[str, StoredTensor]:
     return {tensor.name: tensor for tensor in tensors}
 
 
-def _described(source: SourceFile, header: bytes, start: int) -> Iterator[StoredTensor]:
+def _described(source: SourceFile, header: bytes, start: int) -> Iterator[FileTensor]:
     """Yield the tensors as the header describes them, offsets counted from the beginning of the file."""
     try:
         described = json.loads(header.decode(), object_pairs_hook=_once)
@@ -97,7 +97,7 @@ def _described(source: SourceFile, header: bytes, start: int) -> Iterator[Stored
                 f"{math.prod(shape) * BYTES[kind]:,} bytes, but has {end - begin:,}.",
                 DOWNLOAD_AGAIN,
             )
-        yield StoredTensor(name, tuple(shape), kind, end - begin, start + begin, source)
+        yield FileTensor(name, tuple(shape), kind, end - begin, start + begin, source)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
