@@ -21,6 +21,7 @@ from tinychat.ui.screens.system_prompt import SystemPromptScreen
 from tinychat.ui.widgets.prompt_editor import PromptEditor
 from tinychat.ui.widgets.seed_entry import SeedEntry
 from tinychat.ui.widgets.slider import Slider
+from tinychat.ui.widgets.speculation_switch import SpeculationSwitch
 
 
 @pytest.mark.parametrize("theme", ["tinychat-dark", "tinychat-light", "textual-light", "nord", "ansi-dark"])
@@ -109,7 +110,7 @@ async def test_being_terminated_restores_the_terminal(open_chat: OpenChat) -> No
         assert chat.app.return_code == 143
 
 
-BOUND = [ChatApp, ChatScreen, HelpScreen, SystemPromptScreen, PromptEditor, Slider, SeedEntry]
+BOUND = [ChatApp, ChatScreen, HelpScreen, SystemPromptScreen, PromptEditor, Slider, SeedEntry, SpeculationSwitch]
 
 
 @pytest.mark.parametrize("owner", BOUND, ids=lambda owner: owner.__name__)

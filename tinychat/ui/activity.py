@@ -47,7 +47,7 @@ def activity(chat: Conversation, progress: Progress, queued: bool) -> Activity:
         case Phase.PREFILL, _:
             return Activity("prefill")
         case Phase.DECODE, _:
-            return Activity(f"answering · {figures.tokens(chat.speed.total)}")
+            return Activity(f"answering · {figures.tokens(chat.speed.total)}", None, chat.acceptance.describe())
         case Phase.STOPPING, _:
             return Activity("stopping", None, waits)
         case Phase.NO_MODEL, _:

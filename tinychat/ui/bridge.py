@@ -28,6 +28,10 @@ class TokenRun:
     """What may be shown of the answer."""
     thinking: str
     """What may be shown of the thinking."""
+    drafted: int = 0
+    """How many tokens the reply has drafted so far."""
+    tokens: tuple[tuple[bytes, bool], ...] = ()
+    """(bytes, whether it had been drafted) of each token; empty while nothing is drafted."""
 
 
 Update = Event | TokenRun
@@ -88,4 +92,6 @@ def tick(rate: float) -> float:
 def _joined(run: list[TokenEmitted]) -> TokenRun:
     first = run[0]
     text = "".join(token.text for token in run)
-    return TokenRun(first.turn_id, len(run), text, "".join(token.thinking for token in run))
+    drafted = run[-1].drafted
+    tokens = tuple((token.piece, token.accepted) for token in run) if drafted else ()
+    return TokenRun(first.turn_id, len(run), text, "".join(token.thinking for token in run), drafted, tokens)

@@ -27,6 +27,7 @@ from tinychat.protocol import (
     TokenizerReady,
     TurnFinished,
 )
+from tinychat.ui.acceptance import Acceptance
 from tinychat.ui.bridge import TokenRun, Update
 from tinychat.ui.speedometer import Speedometer
 
@@ -83,6 +84,7 @@ class Conversation:
         """The reply being made."""
         self.load_id = 0
         self.speed = Speedometer()
+        self.acceptance = Acceptance()
         self._said: list[str] = []
         self._thought: list[str] = []
 
@@ -156,6 +158,7 @@ class Conversation:
                 if self.phase is Phase.PREFILL:
                     self.phase = Phase.DECODE
                 self.speed.add(update.count)
+                self.acceptance.add(update)
                 self._said.append(update.text)
                 self._thought.append(update.thinking)
             case TurnFinished():
@@ -175,6 +178,7 @@ class Conversation:
         self._said, self._thought = [], []
         self.live, self.phase = reply.turn_id, Phase.PREFILL
         self.speed.start()
+        self.acceptance.start()
         self._send(Generate(reply.turn_id, messages, self.sampler, limits, raw=self.raw, think=self._think))
         return reply
 

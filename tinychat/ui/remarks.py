@@ -8,6 +8,7 @@ from typing import Final, Literal
 from tinychat.chats import Turn
 from tinychat.protocol import EngineFailed, TurnFinished
 from tinychat.ui import figures
+from tinychat.ui.acceptance import acceptance
 
 Tone = Literal["quiet", "warning", "error"]
 
@@ -64,6 +65,8 @@ def _cost(finished: TurnFinished, version: int) -> str:
     reused = f", {figure(finished.reused_tokens)} reused" if finished.reused_tokens else ""
     parts.append(f"prompt {figure(finished.prompt_tokens)}{reused}")
     parts.append(f"seed {finished.seed}")
+    if finished.drafted:
+        parts.append(acceptance(finished.accepted, finished.drafted))
     if version > 1:
         parts.append(f"version {version}")
     # Where it takes two lines, it is broken after a dot and nowhere else.

@@ -162,7 +162,8 @@ class ChatScreen(EngineScreen):
 
     def on_key(self, event: events.Key) -> None:
         """Let a person type wherever the focus is: letters that nobody else wants go to the prompt."""
-        if event.is_printable and event.character and not isinstance(self.focused, Editor):
+        wanted = isinstance(self.focused, Editor) or event.key in self.active_bindings
+        if event.is_printable and event.character and not wanted:
             self.editor.focus()
             self.editor.insert(event.character)
 

@@ -46,6 +46,7 @@ from tinychat.ui.widgets.prompt import Prompt
 from tinychat.ui.widgets.prompt_editor import PromptEditor
 from tinychat.ui.widgets.sampler_panel import SamplerPanel
 from tinychat.ui.widgets.side_panel import SidePanel
+from tinychat.ui.widgets.speculation_gauge import SpeculationGauge
 from tinychat.ui.widgets.status_line import StatusLine
 from tinychat.ui.widgets.title_bar import TitleBar
 from tinychat.ui.widgets.token_inspector import TokenInspector
@@ -64,6 +65,7 @@ class EngineScreen(Screen[None]):
     transcript = getters.query_one(Transcript)
     new_text = getters.query_one(NewText)
     sampler_panel = getters.query_one(SamplerPanel)
+    speculation_gauge = getters.query_one(SpeculationGauge)
     cache_gauge = getters.query_one(CacheGauge)
     memory_gauge = getters.query_one(MemoryGauge)
     inspector = getters.query_one(TokenInspector)
@@ -245,6 +247,7 @@ class EngineScreen(Screen[None]):
         if self.chat.phase is Phase.DECODE:
             self.title_bar.show_speed(speed.rate, speed.first_token_seconds, final=False)
             self.show_activity()
+        self.speculation_gauge.show(self.chat.acceptance)
         if self._cache is not None:
             self.cache_gauge.show(self._cache)
             self._cache = None

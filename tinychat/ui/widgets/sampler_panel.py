@@ -19,6 +19,7 @@ from tinychat.ui.widgets.seed_entry import SeedEntry
 from tinychat.ui.widgets.setting import Setting
 from tinychat.ui.widgets.slider import Slider
 from tinychat.ui.widgets.sources import Sources
+from tinychat.ui.widgets.speculation_switch import SpeculationSwitch
 
 
 def _slider(field: str, label: str, high: float | None = None, **names: float) -> Slider:
@@ -57,6 +58,7 @@ class SamplerPanel(Vertical):
         yield _slider("frequency_penalty", "frequency", off=0)
         yield _slider("presence_penalty", "presence", off=0)
         yield SeedEntry(id="seed")
+        yield SpeculationSwitch(id="speculate")
         yield Sources()
 
     def on_mount(self) -> None:
