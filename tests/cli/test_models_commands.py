@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from ended_command import Command
+from safetensors.torch import load_file, save_file
+from tiny import Tiny
 
 if TYPE_CHECKING:
     from conftest import HubForTests
 
 SHOWN = [
-    *("arch", "parameters", "context", "vocabulary", "template", "format", "sampler", "tensors", "weights_bytes"),
-    *("cache_bytes", "fits"),
+    *("arch", "parameters", "context", "vocabulary", "template", "format", "sampler", "tensors", "becomes"),
+    *("weights_bytes", "cache_bytes", "fits"),
 ]
 WIDTH, LAYERS, POSITIONS, VOCABULARY = 32, 2, 128, 50257
 
@@ -84,6 +87,44 @@ def test_show_adds_up(tinychat: Command, gpt2_folder: Path) -> None:
     assert shown["fits"] is True
     assert shown["sampler"]["temperature"] == [0.8, "built-in"]
     assert shown["sampler"]["seed"] == [None, "built-in"]
+
+
+def test_show_says_what_becomes_of_each_type(tinychat: Command, tiny: Tiny) -> None:
+    """Would catch: weights widened in silence; a type that is said to keep its codes and doesn't; an unused type."""
+    kinds = {"attn_v": "Q6_K", "ffn_down": "Q5_0"}
+    path = str(tiny.gguf("llama-theta", "Q4_K", kinds=kinds, embedding="Q6_K").path)
+    shown = tinychat("show", path, "--json").json
+    (dense,) = shown["becomes"]["Q6_K"]
+    assert dense in ("bf16", "fp32")
+    assert shown["becomes"] == {"Q6_K": [dense], "F32": ["fp32"], "Q4_K": ["int4"], "Q5_0": ["int8"]}
+    assert shown["becomes"].keys() == shown["tensors"].keys()
+    (line,) = [line for line in tinychat("show", path).text.splitlines() if line.startswith("becomes")]
+    for words in (
+        f"Q6_K -> {dense} (dequantised)",
+        "F32 -> fp32",
+        "Q4_K -> int4 (codes as they are)",
+        "Q5_0 -> int8 (codes as they are)",
+    ):
+        assert words in line
+
+
+def test_show_refuses_what_is_no_weight(tinychat: Command, tiny: Tiny, tmp_path: Path) -> None:
+    """Would catch: a size told of a model that can't be loaded."""
+    folder = Path(shutil.copytree(tiny.safetensors("llama").path, tmp_path / "integers"))
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].int()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    ended = tinychat("show", str(folder))
+    assert (ended.status, ended.stdout) == (1, b"")
+    assert "Tensor 'model.norm.weight' of" in ended.stderr
+    assert "is stored as I32, which tinychat doesn't read as weights" in ended.stderr
+
+
+def test_show_a_model_of_pickles(tinychat: Command, tiny: Tiny) -> None:
+    """Would catch: a model of PyTorch's own files that is opened by one command and not by another."""
+    pickled = tinychat("show", str(tiny.pickled("llama", "BF16", shards=True).path), "--json").json
+    expected = tinychat("show", str(tiny.safetensors("llama", "BF16").path), "--json").json
+    assert pickled == expected
 
 
 @pytest.mark.model

@@ -99,10 +99,27 @@ def _described(found: Preview) -> dict[str, Any]:
         "format": "base" if found.template is None else "chat",
         "sampler": {name: [value, source] for name, value, source in found.sampler if name != "logit_bias"},
         "tensors": {kind: [count, size] for kind, (count, size) in found.tensors.items()},
+        "becomes": {kind: list(forms) for kind, forms in found.becomes.items()},
         "weights_bytes": found.weights_bytes,
         "cache_bytes": {str(tokens): size for tokens, size in found.cache_bytes.items()},
         "fits": found.fits,
     }
+
+
+def _becomes(kind: str, forms: tuple[str, ...]) -> str:
+    """Say what is made of tensors of a type: "Q4_K -> int4, its codes kept"."""
+    if not forms:
+        return f"{kind} -> not used"
+    plain = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+    ways = []
+    for form in forms:
+        if form in ("int8", "int4"):
+            ways.append(f"{form} (codes as they are)")
+        elif kind not in plain:
+            ways.append(f"{form} (dequantised)")
+        else:
+            ways.append(form if plain[kind] == form else f"{form} ({'widened' if form == 'fp32' else 'rounded'})")
+    return f"{kind} -> {' and '.join(ways)}"
 
 
 def _print(results: Results, found: Preview, name: str, path: str) -> None:
@@ -114,6 +131,7 @@ def _print(results: Results, found: Preview, name: str, path: str) -> None:
         ("template", template),
         ("context", f"{found.context:,} tokens"),
         ("stored as", ", ".join(f"{n} {t} ({figures.memory(size)})" for t, (n, size) in found.tensors.items())),
+        ("becomes", ", ".join(_becomes(kind, forms) for kind, forms in found.becomes.items())),
         ("weights", ", ".join(f"{dtype} {figures.memory(size)}" for dtype, size in found.weights_bytes.items())),
         ("cache", ", ".join(f"{tokens:,} tokens {figures.memory(s)}" for tokens, s in found.cache_bytes.items())),
         ("fits", "yes" if found.fits else "not into the memory that is free now"),

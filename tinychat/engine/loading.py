@@ -269,6 +269,9 @@ def _forms(report: Report, role: str) -> str:
 
 def _changed(stored: str, form: str) -> str:
     """Return what happened to the codes, where something did."""
-    if form not in ("int8", "int4") or codes_stay(stored, form):
+    plain = stored in ("F32", "F16", "BF16")
+    if form not in ("int8", "int4"):
+        return "" if plain else ", dequantised"
+    if codes_stay(stored, form):
         return ""
-    return ", quantised" if stored in ("F32", "F16", "BF16") else ", requantised"
+    return ", quantised" if plain else ", requantised"

@@ -38,6 +38,8 @@ class Preview:
     """(setting, value, where it comes from)."""
     tensors: dict[str, tuple[int, int]]
     """Type in the files -> (tensors, bytes)."""
+    becomes: dict[str, tuple[str, ...]]
+    """The same types -> what tensors of it become under `auto`: fp32, bf16, int8, int4; nothing where none is used."""
     weights_bytes: dict[str, int]
     """--dtype -> resident size."""
     cache_bytes: dict[int, int]
@@ -77,6 +79,7 @@ def preview(opened: Opened) -> Preview:
         template=opened.template.source if opened.chat else None,
         sampler=tuple((name, getattr(opened.sampler, name), source) for name, source in opened.sources),
         tensors=tensors,
+        becomes={kind: tuple(auto.became.get(kind, ())) for kind in tensors},
         weights_bytes={dtype: plan.nbytes for dtype, plan in plans.items()},
         cache_bytes={tokens: size_of(tokens) for tokens in sizes},
         fits=_fits(positions, auto.nbytes, size_of),

@@ -76,6 +76,8 @@ class Report:
     """Bytes resident."""
     forms: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
     """"layers" or "head" -> (type in the file, form in memory) -> parameters."""
+    became: dict[str, list[str]] = field(default_factory=dict)
+    """Type in the file -> forms that tensors of it take in memory, of every role."""
     notices: list[str] = field(default_factory=list)
 
 
@@ -135,6 +137,8 @@ class Weights:
     def vector(self, name: str, size: int, order: torch.Tensor | None = None) -> torch.Tensor:
         """Take a norm's weight or a bias, put into `order`: fp32 [size]."""
         stored = self._take(name, (size,))
+        if stored is not None:
+            self._becomes(stored, "fp32")
         if stored is None or self._dry:
             return torch.empty(size, device="meta")
         values = self._policy.vector(stored)
@@ -161,6 +165,8 @@ class Weights:
     def embedding(self, name: str, rows: int, width: int, tied: Linear | None = None) -> Embedding:
         """Take a table of rows to be looked up; `tied` is the head that was built of the same tensor."""
         stored = self._take(name, (rows, width))
+        if stored is not None:
+            self._becomes(stored, self._policy.form(stored, "embedding"))
         if stored is None or self._dry:
             made = Embedding()
             made.nbytes = 0 if stored is None else self._policy.embedding_bytes(stored, tied)
@@ -209,6 +215,7 @@ class Weights:
                 forms = self.report.forms.setdefault(role, {})
                 kind = (stored.type, self._policy.form(stored, role, transposed=transposed))
                 forms[kind] = forms.get(kind, 0) + rows * width
+                self._becomes(stored, kind[1])
         if len(parts) < len(projections):
             return Linear()
         if self._dry:
@@ -236,6 +243,11 @@ class Weights:
                     "Its config and its weights don't belong together: fetch the model again.",
                 )
         return self.report
+
+    def _becomes(self, stored: StoredTensor, form: str) -> None:
+        forms = self.report.became.setdefault(stored.type, [])
+        if form not in forms:
+            forms.append(form)
 
     def _take(self, name: str, shape: tuple[int, ...], *, tied: bool = False) -> StoredTensor | None:
         stored = self._tensors.get(name)
