@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tiny import Tiny
 from tinychat.errors import CheckpointError, UnsupportedModel
 from tinychat.weights import StoredTensor, open_checkpoint
 from tinychat.weights.file_tensor import CHUNK
+from tinychat.weights.source import SourceFile
 
 BLOCK_KINDS = ("Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "MXFP4")
 DEQUANTISED = ("Q5_1", "Q2_K", "Q3_K", "Q5_K", "Q6_K", "TQ1_0", "TQ2_0", "NVFP4", "IQ1_S", "IQ1_M", "IQ2_XXS",
@@ -34,21 +36,17 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[StoredTe
     rows, columns = 2 * CHUNK // 768 + 5, 768
     random = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("types") / "types.gguf"
-    writer = GGUFWriter(path, "llama")
-    numbers = {}
+    tensors, numbers = {}, {}
     for kind in KINDS:
         number = GGMLQuantizationType[kind]
         if kind in ("F32", "F16", "BF16"):
             data = gguf.quantize(random.standard_normal((rows, columns)).astype(np.float32), number)
         else:
             data = random_blocks(kind, rows, columns, random)
-        writer.add_tensor(kind, data, raw_dtype=number)
+        tensors[kind] = data, number
         numbers[kind] = gguf.dequantize(data, number)
         assert np.isfinite(numbers[kind]).all(), kind
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_tensors(path, tensors)
     checkpoint = open_checkpoint(path)
     yield {kind: (checkpoint.tensors[kind], numbers[kind]) for kind in KINDS}
     checkpoint.close()
@@ -109,6 +107,32 @@ def test_each_call_gives_a_tensor_of_its_own_that_may_be_written_to(stored):
     assert np.array_equal(tensor.dense(torch.float32).numpy(), numbers)
 
 
+@pytest.mark.parametrize("kind", ["F32", "Q8_0", "Q4_K", "IQ4_XS", *DEQUANTISED])
+def test_a_tensor_is_never_held_twice(tmp_path: Path, monkeypatch, kind):
+    """Beside the result a few megabytes are taken: catches a whole copy in fp32, or the whole of the stored bytes."""
+    rows, columns = 2048, 2048  # 16 MiB in fp32
+    number = GGMLQuantizationType[kind]
+    random = np.random.default_rng(3)
+    data = random_blocks(kind, rows, columns, random) if kind != "F32" else np.ones((rows, columns), np.float32)
+    write_tensors(tmp_path / "x.gguf", {"w": (data, number)})
+    read: list[int] = []
+    real = SourceFile.read_into
+    monkeypatch.setattr(
+        SourceFile, "read_into", lambda self, at, buffer: (read.append(len(buffer)), real(self, at, buffer))[1]
+    )
+    with open_checkpoint(tmp_path / "x.gguf") as checkpoint:
+        tensor = checkpoint.tensors["w"]
+        tensor.dense(torch.bfloat16, slice(0, 1))  # the package's tables are made once
+        read.clear()
+        tracemalloc.start()
+        tensor.dense(torch.bfloat16)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert sum(read) == tensor.nbytes
+    assert max(read) <= 4 * CHUNK
+    assert peak < 6 * 2**20
+
+
 @pytest.mark.parametrize("kind", ["I8", "I32", "F64", "Q8_K", "Q8_1", "Q1_0"])
 def test_types_that_are_no_weights_are_refused_by_name(tmp_path: Path, write_gguf_tensor: Callable, kind):
     """Catches integers cast to floats, and unknown blocks read as something else."""
@@ -138,14 +162,20 @@ def write_gguf_tensor() -> Callable[[Path, str, GGMLQuantizationType], None]:
 
     def write(path: Path, name: str, kind: GGMLQuantizationType) -> None:
         block, size = gguf.GGML_QUANT_SIZES[kind]
-        writer = GGUFWriter(path, "llama")
-        writer.add_tensor(name, np.zeros((2, 256 // block * size), np.uint8), raw_dtype=kind)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        write_tensors(path, {name: (np.zeros((2, 256 // block * size), np.uint8), kind)})
 
     return write
+
+
+def write_tensors(path: Path, tensors: dict[str, tuple[np.ndarray, GGMLQuantizationType]]) -> None:
+    """Write a GGUF file of these tensors: name -> (bytes or numbers, type)."""
+    writer = GGUFWriter(path, "llama")
+    for name, (data, kind) in tensors.items():
+        writer.add_tensor(name, data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 @pytest.mark.model
