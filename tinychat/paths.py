@@ -28,6 +28,11 @@ def config_dir() -> Path:
     return platformdirs.user_config_path(_APP, appauthor=False)
 
 
+def data_dir() -> Path:
+    """Folder for what was measured. Not made here: looking needs no folder."""
+    return platformdirs.user_data_path(_APP, appauthor=False)
+
+
 def state_dir() -> Path:
     """Folder for logs."""
     return _made(platformdirs.user_state_path(_APP, appauthor=False))

@@ -215,6 +215,20 @@ class TokenizerReady:
 
 
 @dataclass(frozen=True, slots=True)
+class QuantisationLoss:
+    """What a form of the weights loses against the numbers of the file in fp32, on a fixed text."""
+
+    divergence: float
+    """Mean over the text of KL(exact || ours), in nats, of the distributions of the next token."""
+    worst_error: float
+    """Mean over the text of |ours - exact| / |exact| of the states after the layer where that is largest."""
+    worst_layer: int
+    """That layer, from 0."""
+    tokens: int
+    """Of the text."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What was loaded, and what became of what the file held."""
 
@@ -255,6 +269,8 @@ class ModelInfo:
     """Stop strings of the transcript of a base model; the engine applies them by itself."""
     max_tokens: int | None = None
     """Limit of a reply where the person sets none; base models never stop by themselves."""
+    loss: QuantisationLoss | None = None
+    """What this form loses, if it was measured before."""
     notices: tuple[str, ...] = ()
     """What the person has to be told: fallbacks, a context smaller than the model's, ignored settings."""
 

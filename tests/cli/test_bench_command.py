@@ -51,3 +51,19 @@ def test_more_than_the_context_holds(tinychat: Command, gpt2_folder: Path) -> No
     ended = tinychat("bench", str(gpt2_folder))
     assert (ended.status, ended.stdout) == (2, b"")
     assert "512 prompt tokens and 128 new ones are more than the context of repo holds, 128." in ended.stderr
+
+
+def test_a_loss_is_measured_and_shown_again(
+    tinychat: Command, gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Would catch: a measurement that is not kept, or that `show` doesn't find."""
+    monkeypatch.setattr("tinychat.paths.data_dir", lambda: tmp_path)
+    assert "loss        not measured" in tinychat("show", str(gpt2_folder)).text
+    ended = tinychat("bench", str(gpt2_folder), *SMALL, "--dtype", "int8", "--loss", "--json")
+    assert list(ended.json) == [*KEYS, "kl_nats", "worst_error", "worst_layer"]
+    assert 0 < ended.json["kl_nats"] < 0.1
+    assert 0 < ended.json["worst_error"] < 0.1
+    [(form, shown)] = tinychat("show", str(gpt2_folder), "--json").json["loss"].items()
+    assert form.startswith("int8 (file F32, quantised), head ")
+    assert shown["divergence"] == ended.json["kl_nats"]
+    assert f"loss        {form}: KL " in tinychat("show", str(gpt2_folder)).text

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SHOWN = [
     *("arch", "parameters", "context", "vocabulary", "template", "format", "sampler", "tensors", "becomes"),
-    *("weights_bytes", "cache_bytes", "fits"),
+    *("weights_bytes", "cache_bytes", "loss", "fits"),
 ]
 WIDTH, LAYERS, POSITIONS, VOCABULARY = 32, 2, 128, 50257
 
@@ -81,7 +81,7 @@ def test_show_adds_up(tinychat: Command, gpt2_folder: Path) -> None:
     assert sum(size for _, size in shown["tensors"].values()) == 4 * (matrices + vectors + masks)
     # The table that is looked up and the head that is multiplied by are two copies of the tied matrix.
     assert shown["weights_bytes"]["fp32"] == 4 * (matrices + vectors + VOCABULARY * WIDTH)
-    assert set(shown["weights_bytes"]) == {"auto", "fp32", "bf16"}
+    assert set(shown["weights_bytes"]) == {"auto", "fp32", "bf16", "int8", "int4"}
     assert shown["weights_bytes"]["bf16"] < shown["weights_bytes"]["fp32"]
     width = 2 if shown["weights_bytes"]["auto"] == shown["weights_bytes"]["bf16"] else 4
     assert shown["cache_bytes"] == {"128": 2 * LAYERS * WIDTH * 128 * width}

@@ -10,7 +10,7 @@ from tinychat.cli import options
 from tinychat.cli.console import Notices, Results
 from tinychat.cli.files import card_of
 from tinychat.cli.headless import Headless
-from tinychat.protocol import Detail, LoadModel
+from tinychat.protocol import Detail, LoadModel, QuantisationLoss
 from tinychat.ui import figures
 
 
@@ -44,6 +44,9 @@ def bench(
         ),
     ] = "none",
     speculate: options.Speculate = None,
+    loss: Annotated[
+        bool, typer.Option("--loss", help="Measure, too, what the form of the weights loses, and keep it.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure load, prefill and decode.
@@ -67,6 +70,10 @@ def bench(
                 speculate=speculate or 0,
             )
         )
+        lost = None
+        if loss:
+            notices.status(f"{info.name}: reading a text with the weights of the file in fp32, and with these")
+            lost = _measure_loss(headless, notices)
     notices.clear()
     kernel = f"{info.kernel}+lookup" if speculate else info.kernel
     found: dict[str, Any] = {
@@ -86,6 +93,8 @@ def bench(
         "decode_limit_tok_s": measured.decode_limit,
         "decode_of_limit": measured.decode_rate / measured.decode_limit,
     }
+    if lost is not None:
+        found |= {"kl_nats": lost.divergence, "worst_error": lost.worst_error, "worst_layer": lost.worst_layer}
     results = Results()
     if as_json:
         results.json(found)
@@ -102,6 +111,22 @@ def bench(
         ("decode", figures.rate(measured.decode_rate)),
         ("memory reads", f"{measured.read_rate / 1e9:.1f} GB/s, which allow {figures.rate(measured.decode_limit)}"),
         ("of that limit", f"{measured.decode_rate / measured.decode_limit:.0%}"),
+        ("loss", figures.loss(lost or info.loss)),
         ("process", figures.memory(measured.process_bytes)),
     ):
         results.line(f"{label:<14}{value}")
+
+
+def _measure_loss(headless: Headless, notices: Notices) -> QuantisationLoss:
+    """Measure on the engine thread, and keep what was found."""
+    from tinychat.engine.loss import measure
+    from tinychat.engine.loss_store import remember
+
+    lost: QuantisationLoss = headless.engine.call(measure)
+    try:
+        headless.engine.call(
+            lambda session: remember(session.opened.checkpoint.weight_files, session.info.dtype_reason, lost)
+        )
+    except OSError as error:
+        notices.line(f"note: What was measured can't be kept: {error}.")
+    return lost

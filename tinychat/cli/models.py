@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,7 @@ def _described(found: Preview) -> dict[str, Any]:
         "becomes": {kind: list(forms) for kind, forms in found.becomes.items()},
         "weights_bytes": found.weights_bytes,
         "cache_bytes": {str(tokens): size for tokens, size in found.cache_bytes.items()},
+        "loss": {form: asdict(loss) for form, loss in found.losses.items()} or "not measured",
         "fits": found.fits,
     }
 
@@ -134,6 +136,8 @@ def _print(results: Results, found: Preview, name: str, path: str) -> None:
         ("becomes", ", ".join(_becomes(kind, forms) for kind, forms in found.becomes.items())),
         ("weights", ", ".join(f"{dtype} {figures.memory(size)}" for dtype, size in found.weights_bytes.items())),
         ("cache", ", ".join(f"{tokens:,} tokens {figures.memory(s)}" for tokens, s in found.cache_bytes.items())),
+        *(("loss", f"{form}: {figures.loss(loss)}") for form, loss in found.losses.items()),
+        *(() if found.losses else (("loss", figures.loss(None)),)),
         ("fits", "yes" if found.fits else "not into the memory that is free now"),
     ]
     for label, value in rows:

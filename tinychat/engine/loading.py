@@ -14,6 +14,7 @@ import torch
 from tinychat import models
 from tinychat.engine import memory
 from tinychat.engine.context import Context
+from tinychat.engine.loss_store import recall
 from tinychat.engine.opening import Opened
 from tinychat.errors import CheckpointError, UsageError
 from tinychat.kernels import Kernels, plain
@@ -144,13 +145,14 @@ def load(
         for ids in ([0, 0], [0]):
             context.forward(ids)
         context.clear()
+    reason = f"{_forms(report, 'layers')}, head {_forms(report, 'head')}"
     info = ModelInfo(
         name=command.card.name,
         architecture=found.file.FAMILY,
         parameters=report.parameters,
         dtype=_main_form(report, "layers"),
         head_dtype=_main_form(report, "head"),
-        dtype_reason=f"{_forms(report, 'layers')}, head {_forms(report, 'head')}",
+        dtype_reason=reason,
         format="chat" if opened.chat else "base",
         thinking=opened.template.thinking is not None,
         context=capacity,
@@ -165,6 +167,7 @@ def load(
         load_seconds=seconds,
         stop=opened.template.stops,
         max_tokens=None if opened.chat else BASE_MAX_TOKENS,
+        loss=recall(opened.checkpoint.weight_files).get(reason),
         notices=(
             *opened.notices,
             *report.notices,

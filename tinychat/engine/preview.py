@@ -10,13 +10,14 @@ import torch
 
 from tinychat.engine import memory
 from tinychat.engine.loading import architecture
+from tinychat.engine.loss_store import recall
 from tinychat.engine.opening import Opened
 from tinychat.errors import OutOfMemory
 from tinychat.models.cache import cache_bytes
 from tinychat.models.linear import abilities
-from tinychat.models.policy import Policy
+from tinychat.models.policy import DTYPES, Policy
+from tinychat.protocol import QuantisationLoss
 
-DTYPES: Final = ("auto", "fp32", "bf16")
 _CONTEXTS: Final = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
@@ -44,6 +45,8 @@ class Preview:
     """--dtype -> resident size."""
     cache_bytes: dict[int, int]
     """Tokens -> size of all caches, under `auto`."""
+    losses: dict[str, QuantisationLoss]
+    """What was measured before: form in memory, as `ModelInfo.dtype_reason` has it -> its loss."""
     fits: bool
     """Whether `auto` and its default context fit into what is free now."""
     notices: tuple[str, ...]
@@ -82,6 +85,7 @@ def preview(opened: Opened) -> Preview:
         becomes={kind: tuple(auto.became.get(kind, ())) for kind in tensors},
         weights_bytes={dtype: plan.nbytes for dtype, plan in plans.items()},
         cache_bytes={tokens: size_of(tokens) for tokens in sizes},
+        losses=recall(opened.checkpoint.weight_files),
         fits=_fits(positions, auto.nbytes, size_of),
         notices=(*opened.notices, *auto.notices),
     )

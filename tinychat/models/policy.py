@@ -187,14 +187,14 @@ class Policy:
         return self._read(stored, torch.float32)
 
     def _read(self, stored: StoredTensor, dtype: torch.dtype) -> torch.Tensor:
-        return _finite(stored, stored.dense(dtype)).to(self.device)
+        return finite(stored, stored.dense(dtype)).to(self.device)
 
     def _codes(self, part: Part, form: Form, *, transposed: bool = False) -> Codes:
         """Return the codes of a matrix, its rows in their final order: the file's own, or new ones."""
         stored = part.stored
         if codes_stay(stored.type, form):
             blocks = stored.blocks()
-            codes, scale, zero = blocks.codes, _finite(stored, blocks.scale), _finite(stored, blocks.zero)
+            codes, scale, zero = blocks.codes, finite(stored, blocks.scale), finite(stored, blocks.zero)
         else:
             made = [quantise(rows, _BITS[form]) for rows in self._rows(stored, transposed=transposed)]
             codes, scale, zero = (torch.cat(part) for part in zip(*made, strict=True))
@@ -205,13 +205,13 @@ class Policy:
     def _rows(self, stored: StoredTensor, *, transposed: bool) -> Iterator[torch.Tensor]:
         """Yield a matrix [rows, width] some rows at a time, fp32."""
         if transposed:  # a row is spread over the whole of the file's
-            weight = _finite(stored, stored.dense(torch.float32)).T
+            weight = finite(stored, stored.dense(torch.float32)).T
             yield from (part.contiguous() for part in weight.split(max(1, _CHUNK // weight.shape[1])))
             return
         rows, width = stored.shape
         step = max(1, _CHUNK // width)
         for start in range(0, rows, step):
-            yield _finite(stored, stored.dense(torch.float32, slice(start, start + step)))
+            yield finite(stored, stored.dense(torch.float32, slice(start, start + step)))
 
 
 def _bytes(form: Form, rows: int, width: int, types: Sequence[str]) -> int:
@@ -222,7 +222,7 @@ def _bytes(form: Form, rows: int, width: int, types: Sequence[str]) -> int:
     return rows * width * ACTIVATIONS[form].itemsize
 
 
-def _finite(stored: StoredTensor, values: torch.Tensor) -> torch.Tensor:
+def finite(stored: StoredTensor, values: torch.Tensor) -> torch.Tensor:
     """Return `values`.
 
     Raises:

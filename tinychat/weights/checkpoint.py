@@ -59,6 +59,11 @@ class Checkpoint:
             self._tensors = self._tensors()
         return self._tensors
 
+    @property
+    def weight_files(self) -> frozenset[Path]:
+        """The files that its tensors are in."""
+        return frozenset(tensor.file for tensor in self.tensors.values())
+
     def close(self) -> None:
         """Close the files; tensors already made stay valid."""
         for source in self._sources:
