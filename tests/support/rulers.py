@@ -15,6 +15,7 @@ from tinychat.catalog import FileSource, ModelCard
 from tinychat.engine.context import Context
 from tinychat.engine.loading import Architecture, architecture
 from tinychat.engine.opening import open_model
+from tinychat.engine.reference import Measured, run
 from tinychat.kernels import Kernels, fused, plain
 from tinychat.models.base import Report
 from tinychat.models.cache import SlabCache, slabs
@@ -23,6 +24,8 @@ from tinychat.models.policy import Policy
 from tinychat.models.probe import Probe
 
 KERNELS: Final[tuple[Kernels, ...]] = (plain, fused)
+reference: Final = run
+"""Run transformers' model."""
 NO_ABILITIES: Final = Abilities(**{ability.name: False for ability in fields(Abilities)})
 
 
@@ -72,16 +75,6 @@ def build(
     return Built(model, report, planned, cache)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What a model made of a text, in fp32."""
-
-    hidden: tuple[torch.Tensor, ...]
-    """[T, C]: what goes into each layer, then what comes out of the last, then that after the final norm."""
-    logits: torch.Tensor
-    """[T, V]."""
-
-
 @torch.inference_mode()
 def measure(built: Built, ids: Sequence[int], step: int | None = None) -> Measured:
     """Run our model over `ids`, `step` tokens at a time (None: all at once)."""
@@ -102,25 +95,6 @@ def measure(built: Built, ids: Sequence[int], step: int | None = None) -> Measur
         seen.append(probe.seen)
     hidden = tuple(torch.cat([taps[name] for taps in seen]).float() for name in names)
     return Measured(hidden, torch.cat(logits))
-
-
-@torch.inference_mode()
-def reference(model: PreTrainedModel, ids: Sequence[int]) -> Measured:
-    """Run transformers' model.
-
-    The last of its hidden states is taken after the final norm, so what leaves the last layer is caught on its way.
-    """
-    base = model.base_model
-    layers = base.h if hasattr(base, "h") else base.layers
-    caught: list[Any] = []
-    hook = layers[-1].register_forward_hook(lambda module, given, output: caught.append(output))
-    try:
-        out = model(torch.tensor([list(ids)]), output_hidden_states=True, use_cache=False)
-    finally:
-        hook.remove()
-    last = caught[0][0] if isinstance(caught[0], tuple) else caught[0]
-    states = [*out.hidden_states[:-1], last, out.hidden_states[-1]]
-    return Measured(tuple(state.reshape(len(ids), -1) for state in states), out.logits[0])
 
 
 @torch.inference_mode()

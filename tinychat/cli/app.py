@@ -9,6 +9,7 @@ import typer
 from tinychat import __version__
 from tinychat.cli import log
 from tinychat.cli.bench import bench
+from tinychat.cli.compare import compare
 from tinychat.cli.console import Notices, Results
 from tinychat.cli.ending import WRONG_WORDS
 from tinychat.cli.models import list_, pull, show
@@ -51,5 +52,5 @@ def tinychat(
         raise typer.Exit(WRONG_WORDS)
 
 
-for command in (run, tokenize, prompt, pull, list_, show, bench, themes):
+for command in (run, tokenize, prompt, pull, list_, show, bench, compare, themes):
     app.command(command.__name__.strip("_"))(command)
