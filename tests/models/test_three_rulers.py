@@ -80,8 +80,18 @@ def test_states_and_logits(tiny: Tiny, make: Make):
         lambda tiny: tiny.gguf("llama", "Q8_0"),
         lambda tiny: tiny.gguf("llama-head-dim", "Q4_0"),
         lambda tiny: tiny.gguf("llama-biases", "F16"),
+        lambda tiny: tiny.safetensors("gpt_neox"),
+        lambda tiny: tiny.gguf("gpt_neox-sequential", "Q8_0"),
+        lambda tiny: tiny.safetensors("gemma2-untied"),
+        lambda tiny: tiny.gguf("gemma3-untied", "F16"),
+        lambda tiny: tiny.gguf("phi3-window", "Q8_0"),
+        lambda tiny: tiny.safetensors("phi3-partial"),
     ],
-    ids=["gpt2", "gpt2-inner", "gpt2-Q4_1", "llama", "llama-Q8_0", "llama-head-dim-Q4_0", "llama-biases-F16"],
+    ids=[
+        *("gpt2", "gpt2-inner", "gpt2-Q4_1", "llama", "llama-Q8_0", "llama-head-dim-Q4_0", "llama-biases-F16"),
+        *("gpt_neox", "gpt_neox-sequential-Q8_0", "gemma2-untied", "gemma3-untied-F16"),
+        *("phi3-window-Q8_0", "phi3-partial"),
+    ],
 )
 def test_greedy_ids(tiny: Tiny, make: Make, kernels):
     """Catches an error of the cache that grows from token to token: transformers computes every token afresh here."""
