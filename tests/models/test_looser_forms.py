@@ -89,7 +89,7 @@ def test_blocks(tiny: Tiny, variant, kind):
 
 
 @needs_blocks
-@pytest.mark.parametrize("variant", ["gpt2", "llama"])
+@pytest.mark.parametrize("variant", ["gpt2", "llama", "gpt_neox", "gemma2", "gemma3-untied", "phi3"])
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [(fault, kind) for fault in ("scale", "column") for kind in ("Q4_0", "Q4_1", "Q8_0")]
