@@ -1,6 +1,6 @@
 """The three rulers in fp32: every layer's state, the logits, and greedy ids are transformers' own.
 
-For both families, from every file format, with the plain and the fused kernels.
+For every family, from every file format, with the plain and the fused kernels.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from collections.abc import Callable
 import pytest
 import torch
 from checkpoints import IN_GGUF, VARIANTS, Made
-from families_llama import interleave
+from families_llama import WINDOW, interleave
 from gguf_files import TYPES
 from rulers import KERNELS, assert_close, build, greedy, measure, reference, reference_greedy
 from tiny import Tiny
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from tinychat.kernels import plain
+from tinychat.kernels import fused, plain
 from tinychat.models.rope import Rope, Rotary, inverse_frequencies
 
 IDS = torch.randint(0, 320, (40,), generator=torch.Generator().manual_seed(1)).tolist()
+SEED = ("gpt2", "gpt2-inner", "llama", "llama-ungrouped", "llama-head-dim", "llama-untied", "llama-biases")
+"""Variants read from every type of GGUF; the others share their code for reading one."""
 FOLDERS = [
     *((variant, "F32", {}) for variant in VARIANTS),
     *((variant, dtype, {}) for variant in ("gpt2", "llama", "llama-untied") for dtype in ("BF16", "F16")),
@@ -33,15 +35,35 @@ FOLDERS = [
     ("llama-theta", "F32", {"old_config": True}),
     ("llama-head-dim", "F32", {"old_config": True}),
     ("llama-untied", "BF16", {"shards": True, "old_config": True}),
+    *((variant, "F32", {"old_config": True}) for variant in ("llama-llama3", "llama-yarn", "qwen2-yarn", "smollm3")),
+    *((variant, "BF16", {"shards": True}) for variant in ("mistral", "qwen2", "qwen3", "smollm3")),
 ]
 GGUFS = [
-    *((variant, kind, {}) for variant in IN_GGUF for kind in TYPES),
+    *((variant, kind, {}) for variant in IN_GGUF for kind in (TYPES if variant in SEED else ("F32", "Q4_1"))),
     ("gpt2", "Q8_0", {"head_copy": True}),
     ("gpt2", "Q4_1", {"embedding": "F32"}),
     ("llama", "Q4_0", {"embedding": "Q4_0"}),
     ("llama-head-dim", "Q4_1", {"embedding": "Q4_1"}),
     ("llama-untied", "Q8_0", {"embedding": "BF16"}),
 ]
+GREEDY_FROM_FOLDERS = (
+    *("gpt2", "gpt2-inner", "llama", "gpt_neox", "gemma2-untied", "phi3-partial"),
+    *("mistral", "qwen2-window", "qwen3", "smollm3"),
+)
+GREEDY_FROM_GGUF = {
+    "gpt2": "Q4_1",
+    "llama": "Q8_0",
+    "llama-head-dim": "Q4_0",
+    "llama-biases": "F16",
+    "llama-llama3": "F16",
+    "gpt_neox-sequential": "Q8_0",
+    "gemma3-untied": "F16",
+    "phi3-window": "Q8_0",
+    "mistral-head-dim": "F16",
+    "qwen2-yarn": "F16",
+    "qwen3": "F16",
+    "smollm3": "F16",
+}
 Make = Callable[[Tiny], Made]
 
 
@@ -71,38 +93,22 @@ def test_states_and_logits(tiny: Tiny, make: Make):
 
 @pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: kernels.NAME)
 @pytest.mark.parametrize(
-    "make",
+    ("file", "variant", "kind"),
     [
-        lambda tiny: tiny.safetensors("gpt2"),
-        lambda tiny: tiny.safetensors("gpt2-inner", seed=3),
-        lambda tiny: tiny.gguf("gpt2", "Q4_1"),
-        lambda tiny: tiny.safetensors("llama"),
-        lambda tiny: tiny.gguf("llama", "Q8_0"),
-        lambda tiny: tiny.gguf("llama-head-dim", "Q4_0"),
-        lambda tiny: tiny.gguf("llama-biases", "F16"),
-        lambda tiny: tiny.safetensors("gpt_neox"),
-        lambda tiny: tiny.gguf("gpt_neox-sequential", "Q8_0"),
-        lambda tiny: tiny.safetensors("gemma2-untied"),
-        lambda tiny: tiny.gguf("gemma3-untied", "F16"),
-        lambda tiny: tiny.gguf("phi3-window", "Q8_0"),
-        lambda tiny: tiny.safetensors("phi3-partial"),
-    ],
-    ids=[
-        *("gpt2", "gpt2-inner", "gpt2-Q4_1", "llama", "llama-Q8_0", "llama-head-dim-Q4_0", "llama-biases-F16"),
-        *("gpt_neox", "gpt_neox-sequential-Q8_0", "gemma2-untied", "gemma3-untied-F16"),
-        *("phi3-window-Q8_0", "phi3-partial"),
+        *(("safetensors", variant, "F32") for variant in GREEDY_FROM_FOLDERS),
+        *(("gguf", variant, kind) for variant, kind in GREEDY_FROM_GGUF.items()),
     ],
 )
-def test_greedy_ids(tiny: Tiny, make: Make, kernels):
+def test_greedy_ids(tiny: Tiny, file, variant, kind, kernels):
     """Catches an error of the cache that grows from token to token: transformers computes every token afresh here."""
-    made = make(tiny)
+    made = getattr(tiny, file)(variant, kind, seed=3 if variant == "gpt2-inner" else 0)
     expected, lead = reference_greedy(made.model, IDS[:12], 40)
     assert lead > 1e-3, "a tie proves nothing"
     assert greedy(build(made.path, "fp32", kernels).context(), IDS[:12], 40) == expected
 
 
 @pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: kernels.NAME)
-@pytest.mark.parametrize("variant", ["gpt2", "llama", "llama-theta"])
+@pytest.mark.parametrize("variant", ["gpt2", "llama", "llama-theta", "llama-llama3", "llama-yarn", "smollm3"])
 def test_all_positions(tiny: Tiny, variant, kernels):
     """Catches tables of positions that end early or drift, and attention that goes wrong past a block of keys."""
     made = tiny.safetensors(variant)
@@ -110,6 +116,27 @@ def test_all_positions(tiny: Tiny, variant, kernels):
     ids = torch.randint(0, 320, (positions,), generator=torch.Generator().manual_seed(2)).tolist()
     built = build(made.path, "fp32", kernels)
     assert_close(measure(built, ids, 64 if kernels is plain else 1), reference(made.model, ids))
+
+
+@pytest.mark.parametrize("length", [WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW + 4])
+@pytest.mark.parametrize("variant", ["mistral", "qwen2-window", "qwen3-window", "smollm3-window"])
+def test_windows(tiny: Tiny, variant, length):
+    """Catches a window off by one, in the wrong layers, or that forgets a token too early where a cache reaches it."""
+    made = tiny.safetensors(variant)
+    expected = reference(made.model, IDS[:length])
+    for kernels, steps in ((plain, (None, 1, 3)), (fused, (1,))):
+        built = build(made.path, "fp32", kernels)
+        for step in steps:
+            assert_close(measure(built, IDS[:length], step), expected)
+
+
+def test_dynamic_scaling(tiny: Tiny):
+    """Catches a base that stays where it was when a sequence outgrows the trained length."""
+    made = tiny.safetensors("llama-dynamic")
+    built = build(made.path)
+    ids = torch.randint(0, 320, (256,), generator=torch.Generator().manual_seed(2)).tolist()
+    assert len(ids) > made.model.config.max_position_embeddings
+    assert_close(measure(built, ids), reference(made.model, ids))
 
 
 @pytest.mark.parametrize(("size", "theta"), [(64, 1e5), (64, 1e4), (128, 5e5), (80, 1e6)])

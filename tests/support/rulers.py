@@ -18,7 +18,7 @@ from tinychat.engine.opening import open_model
 from tinychat.engine.reference import Measured, run
 from tinychat.kernels import Kernels, fused, plain
 from tinychat.models.base import Report
-from tinychat.models.cache import SlabCache, slabs
+from tinychat.models.cache import SlabCache, rotaries
 from tinychat.models.linear import Abilities, abilities
 from tinychat.models.policy import Policy
 from tinychat.models.probe import Probe
@@ -40,9 +40,15 @@ class Built:
     cache_dtype: torch.dtype
 
     def caches(self, capacity: int) -> list[SlabCache]:
-        """Return an empty slab a layer."""
+        """Return an empty slab a layer, for a sequence of `capacity` tokens."""
         model = self.model
-        return slabs(model.attention, capacity, self.cache_dtype, model.device, model.kernels)
+        tables = rotaries(model.attention, capacity, model.device)
+        for table in tables.values():
+            table.fit(capacity)
+        return [
+            SlabCache(layer, capacity, self.cache_dtype, model.device, model.kernels, tables.get(id(layer.rope)))
+            for layer in model.attention
+        ]
 
     def context(self, capacity: int = 128) -> Context:
         """Return empty caches."""

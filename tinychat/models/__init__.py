@@ -21,7 +21,11 @@ ARCHITECTURES: Final = {
     "gpt_neox": "gpt_neox",
     "gptneox": "gpt_neox",
     "llama": "llama",
+    "mistral": "mistral",
     "phi3": "phi3",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "smollm3": "smollm3",
 }
 """`model_type` of config.json, or `general.architecture` of GGUF -> file of this folder."""
 

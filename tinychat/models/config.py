@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,7 @@ def json_fields(
     theta: float = 10_000.0,
     tied: bool = False,
     partial: bool = False,
+    positions: int = 2048,
     layer_type: str | None = None,
 ) -> dict[str, Any]:
     """Return the fields of `DecoderConfig` from a config.json.
@@ -62,6 +63,7 @@ def json_fields(
         theta: RoPE's base where the config has none.
         tied: Whether the head is tied where the config doesn't say.
         partial: Whether the family may turn a part of each head only.
+        positions: The longest sequence where the config doesn't say.
         layer_type: Whose rotation `rope` is, in families whose layers turn differently.
 
     Raises:
@@ -79,7 +81,7 @@ def json_fields(
         raise UnsupportedModel(f"{source} asks for the activation {activation!r}; this family has {min(activations)}.")
     heads = config["num_attention_heads"]
     size = config.get("head_dim") or config["hidden_size"] // heads
-    rope = RopeSettings.from_json(config, source, size=size, theta=theta, layer_type=layer_type)
+    rope = RopeSettings.from_json(config, source, size=size, theta=theta, positions=positions, layer_type=layer_type)
     _check_turning(rope, size, source, partial=partial)
     return {
         "num_hidden_layers": config["num_hidden_layers"],
@@ -136,6 +138,39 @@ def gguf_fields(
         "tie_word_embeddings": "output.weight" not in names,
         "rope": rope,
     }
+
+
+def windows(window: Any, layer_types: Sequence[str]) -> tuple[int | None, ...]:
+    """Return how many positions each layer sees, None for all.
+
+    Args:
+        window: `sliding_window` of config.json: what layers with a window see; None: no layer has one.
+        layer_types: "sliding_attention" or "full_attention" for each layer.
+
+    Raises:
+        ValueError: There are other types, or the window is no count.
+    """
+    if window is not None and (not isinstance(window, int) or window < 1):
+        raise ValueError(f"sliding_window is {window!r}, which is no count")
+    if unknown := set(layer_types) - {"sliding_attention", "full_attention"}:
+        raise ValueError(f"layer_types has {min(unknown)!r}")
+    return tuple(window if kind == "sliding_attention" else None for kind in layer_types)
+
+
+def late_windows(config: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:
+    """Return how many positions each layer of a Qwen model sees, None for all: the later layers may have a window.
+
+    Raises:
+        ValueError: What the config says makes none.
+    """
+    if not config.get("use_sliding_window", False):
+        return (None,) * layers
+    first = config.get("max_window_layers", 28)
+    late = ["sliding_attention" if layer >= first else "full_attention" for layer in range(layers)]
+    found = windows(config.get("sliding_window", 4096), config.get("layer_types") or late)
+    if len(found) != layers:
+        raise ValueError(f"layer_types has {len(found)} entries for {layers} layers")
+    return found
 
 
 def _check_turning(rope: RopeSettings, size: int, source: str, *, partial: bool) -> None:
