@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import VARIANTS
+from checkpoints import IN_GGUF
 from rulers import KERNELS, NO_ABILITIES, assert_close, build, measure, reference
 from safetensors.torch import load_file, save_file
 from tiny import Tiny
 
 from tinychat.errors import CheckpointError
 from tinychat.kernels import plain
+from tinychat.models.layers import HeadNorms
 from tinychat.models.linear import Abilities
 from tinychat.models.policy import Policy
 from tinychat.weights import open_checkpoint
@@ -204,13 +205,15 @@ def tensors_of(thing: Any, seen: dict[int, torch.Tensor]) -> dict[int, torch.Ten
     elif isinstance(thing, (list, tuple)):
         for item in thing:
             tensors_of(item, seen)
+    elif isinstance(thing, HeadNorms):
+        tensors_of([thing.q_norm, thing.k_norm], seen)
     elif type(thing).__module__.startswith("tinychat.models") and hasattr(thing, "__dict__"):
         for item in vars(thing).values():
             tensors_of(item, seen)
     return seen
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", IN_GGUF)
 @pytest.mark.parametrize("dtype", ["auto", "fp32", "bf16", "int8", "int4"])
 def test_planned_bytes_are_built_bytes(tiny: Tiny, variant, dtype):
     """Catches a plan that isn't what is built (a model judged to fit then doesn't), and a copy nobody counted."""
