@@ -74,12 +74,18 @@ def test_table(tinychat: Command, tiny: Tiny) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "auto", "int8"])
-def test_other_dtypes(tinychat: Command, tiny: Tiny, dtype: str) -> None:
-    """Would catch: rounding that is called a failure, or judged by a tolerance that isn't stated."""
+def test_other_dtypes(
+    tinychat: Command, tiny: Tiny, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Would catch: rounding that is called a failure, or judged by a tolerance that isn't stated; a loss not kept."""
+    monkeypatch.setattr("tinychat.paths.data_dir", lambda: tmp_path)
     ended = tinychat("compare", str(tiny.gguf("gpt2", "Q8_0").path), *SMALL, "--dtype", dtype, "--json")
     assert ended.status == 0, ended.text
     assert ended.json["tolerance"] == "each state within 10% of its length"
     assert max(state["error"] for state in ended.json["paths"][0]["states"]) > 1e-4
+    assert 0 < ended.json["worst_error"] < 0.1
+    (shown,) = tinychat("show", str(tiny.gguf("gpt2", "Q8_0").path), "--json").json["loss"].values()
+    assert shown["divergence"] == ended.json["kl_nats"]
 
 
 def test_a_wrong_norm_fails(tinychat: Command, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from tinychat.cli import options
 from tinychat.cli.console import Notices, Results
 from tinychat.cli.files import card_of
 from tinychat.cli.headless import Headless
-from tinychat.protocol import Detail, LoadModel, QuantisationLoss
+from tinychat.cli.losses import as_keys, measure_loss
+from tinychat.protocol import Detail, LoadModel
 from tinychat.ui import figures
 
 
@@ -73,7 +74,7 @@ def bench(
         lost = None
         if loss:
             notices.status(f"{info.name}: reading a text with the weights of the file in fp32, and with these")
-            lost = _measure_loss(headless, notices)
+            lost = measure_loss(headless, notices)
     notices.clear()
     kernel = f"{info.kernel}+lookup" if speculate else info.kernel
     found: dict[str, Any] = {
@@ -94,7 +95,7 @@ def bench(
         "decode_of_limit": measured.decode_rate / measured.decode_limit,
     }
     if lost is not None:
-        found |= {"kl_nats": lost.divergence, "worst_error": lost.worst_error, "worst_layer": lost.worst_layer}
+        found |= as_keys(lost)
     results = Results()
     if as_json:
         results.json(found)
@@ -115,18 +116,3 @@ def bench(
         ("process", figures.memory(measured.process_bytes)),
     ):
         results.line(f"{label:<14}{value}")
-
-
-def _measure_loss(headless: Headless, notices: Notices) -> QuantisationLoss:
-    """Measure on the engine thread, and keep what was found."""
-    from tinychat.engine.loss import measure
-    from tinychat.engine.loss_store import remember
-
-    lost: QuantisationLoss = headless.engine.call(measure)
-    try:
-        headless.engine.call(
-            lambda session: remember(session.opened.checkpoint.weight_files, session.info.dtype_reason, lost)
-        )
-    except OSError as error:
-        notices.line(f"note: What was measured can't be kept: {error}.")
-    return lost

@@ -10,7 +10,9 @@ from tinychat.cli import options
 from tinychat.cli.console import Notices, Results
 from tinychat.cli.files import card_of
 from tinychat.cli.headless import Headless
+from tinychat.cli.losses import as_keys, measure_loss
 from tinychat.protocol import LoadModel, ModelInfo
+from tinychat.ui import figures
 
 if TYPE_CHECKING:
     from tinychat.engine.compare import Compared, Path
@@ -48,7 +50,8 @@ def compare(
     """Hold a model to transformers: the same greedy ids, the same states in every layer, examples worked out by hand.
 
     The exit status is 1 where a ruler fails. In fp32 each number may be off by 1e-4 of itself and 1e-5 of the largest;
-    other dtypes round, and have looser tolerances, which the output states.
+    other dtypes round, and have looser tolerances, which the output states; what their form of the weights loses is
+    measured too, and kept for `show`.
     """
     notices = Notices()
     card = card_of(model)
@@ -63,6 +66,10 @@ def compare(
                 session, card, dtype=dtype, head=head, tokens=tokens, new_tokens=new_tokens, kernels=kernels
             )
         )
+        lost = None
+        if dtype != "fp32":
+            notices.status(f"{info.name}: reading a text with the weights of the file in fp32, and with these")
+            lost = measure_loss(headless, notices)
     notices.clear()
     passed = all(path.passed for path in compared.paths)
     tolerance = (
@@ -84,9 +91,11 @@ def compare(
             "passed": passed,
             "paths": described(compared),
         }
-        results.json(found)
+        results.json(found if lost is None else found | as_keys(lost))
     else:
         _print(results, info, compared, tolerance, new_tokens)
+        if lost is not None:
+            results.line(f"loss of this form: {figures.loss(lost)}")
     if not passed:
         raise typer.Exit(1)
 
