@@ -205,6 +205,7 @@ def _follow(
     seen: list[dict[str, torch.Tensor]] = []
     logits: list[torch.Tensor] = []
     best: list[int] = []
+    context.reuse(prompt)  # as a reply begins; the caches are empty
     for step in range(len(ids) or count):
         probe = Probe(names)
         part = prompt if step == 0 else [ids[step - 1] if ids else best[-1]]
