@@ -124,6 +124,9 @@ class LoadModel:
     device: str = "cpu"
     sampler: tuple[tuple[str, float | int | str], ...] = ()
     """Sampler settings the person asked for by flag, as (setting, value): they go before every default."""
+    draft: ModelCard | None = None
+    """A smaller model of the same vocabulary that guesses ahead where the settings ask for it; None looks into the
+    conversation instead."""
 
 
 @dataclass(frozen=True, slots=True)

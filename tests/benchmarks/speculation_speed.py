@@ -109,9 +109,11 @@ def main() -> None:
     parser.add_argument("--reach", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=280)
+    parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
     with Headless() as headless:
-        info = headless.load(LoadModel(1, Catalog.load().resolve(arguments.model), dtype=arguments.dtype)).info
+        card = Catalog.load().resolve(arguments.model)
+        info = headless.load(LoadModel(1, card, dtype=arguments.dtype, threads=arguments.threads)).info
         print(f"{info.name}, {info.dtype_reason}, {info.kernel}, {info.threads} threads")
         for line in headless.engine.call(
             lambda session: measure(session, arguments.reach, arguments.rounds, arguments.tokens)

@@ -48,6 +48,7 @@ def bench(
     loss: Annotated[
         bool, typer.Option("--loss", help="Measure, too, what the form of the weights loses, and keep it.")
     ] = False,
+    draft: options.Draft = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure load, prefill and decode.
@@ -56,8 +57,11 @@ def bench(
     is greedy, and passes over end ids.
     """
     notices = Notices()
+    ahead = (options.DRAFTED if draft else 0) if speculate is None else speculate
     with Headless() as headless:
-        info = headless.load(LoadModel(load_id=1, card=card_of(model), dtype=dtype, head=head, threads=threads)).info
+        second = None if draft is None else card_of(draft)
+        load = LoadModel(load_id=1, card=card_of(model), dtype=dtype, head=head, threads=threads, draft=second)
+        info = headless.load(load).info
         notices.status(f"{info.name}: measuring {runs} runs of {prompt_tokens} and {new_tokens} tokens")
         from tinychat.engine.bench import Measured, measure
 
@@ -68,7 +72,7 @@ def bench(
                 new_tokens=new_tokens,
                 runs=runs,
                 detail=cast("Detail", detail),
-                speculate=speculate or 0,
+                speculate=ahead,
             )
         )
         lost = None
@@ -76,7 +80,7 @@ def bench(
             notices.status(f"{info.name}: reading a text with the weights of the file in fp32, and with these")
             lost = measure_loss(headless, notices)
     notices.clear()
-    kernel = f"{info.kernel}+lookup" if speculate else info.kernel
+    kernel = f"{info.kernel}+{'draft' if draft else 'lookup'}" if ahead else info.kernel
     found: dict[str, Any] = {
         "model": info.name,
         "arch": info.architecture,

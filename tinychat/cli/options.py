@@ -145,3 +145,11 @@ Speculate = Annotated[
         help_="Guess so many tokens ahead and check them at once: faster where a reply quotes; 0 is off.",
     ),
 ]
+DRAFTED: Final = 4
+"""Tokens that a draft model drafts where nobody says how many: each costs a pass of it."""
+Draft = Annotated[
+    str | None,
+    typer.Option(
+        "--draft", parser=plain, metavar="MODEL", help="A smaller model of the same vocabulary that guesses ahead."
+    ),
+]

@@ -31,6 +31,7 @@ def run(
     presence_penalty: options.PresencePenalty = None,
     seed: options.Seed = None,
     speculate: options.Speculate = None,
+    draft: options.Draft = None,
     order: Annotated[
         str | None,
         typer.Option(
@@ -105,7 +106,7 @@ def run(
         "presence_penalty": presence_penalty,
         "seed": seed,
         "order": order,
-        "speculate": speculate,
+        "speculate": options.DRAFTED if speculate is None and draft is not None else speculate,
     }
     load = LoadModel(
         load_id=1,
@@ -114,6 +115,7 @@ def run(
         head=head,
         context=context,
         threads=threads,
+        draft=None if draft is None else card_of(draft),
         sampler=tuple((name, value) for name, value in flags.items() if value is not None),
     )
     try:

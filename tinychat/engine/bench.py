@@ -14,8 +14,10 @@ from typing import Final
 import torch
 
 from tinychat.engine import memory
+from tinychat.engine.drafting import proposer
 from tinychat.engine.generation import Prefilled, generate
 from tinychat.engine.loading import Session
+from tinychat.engine.speculation import Speculation
 from tinychat.errors import UsageError
 from tinychat.models.embedding import Embedding
 from tinychat.protocol import Detail, SamplerSettings
@@ -100,7 +102,8 @@ def _run(
     session.context.clear()
     started = prefilled = time.perf_counter()
     chosen: list[float] = []
-    for step in generate(session.context, prompt, settings, seed=0, detail=detail):
+    speculation = Speculation(proposer(session))
+    for step in generate(session.context, prompt, settings, seed=0, detail=detail, speculation=speculation):
         if isinstance(step, Prefilled):
             prefilled = time.perf_counter()
             continue

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 import torch
@@ -24,6 +24,9 @@ from tinychat.models.cache import AttentionSpec, cache_bytes
 from tinychat.models.linear import Abilities, abilities
 from tinychat.models.policy import DTYPES, HEADS, Policy, StoredTensor, codes_stay
 from tinychat.protocol import LoadModel, ModelInfo, SamplerSettings
+
+if TYPE_CHECKING:
+    from tinychat.engine.drafting import DraftPlan
 
 LEAST_ASKED: Final = 16
 """Fewest tokens a context may be asked to hold."""
@@ -44,7 +47,24 @@ class Session:
     sampler: SamplerSettings
     sources: tuple[tuple[str, str], ...]
     draft: Context | None = None
-    """A smaller model of the same vocabulary, which guesses ahead."""
+    """The caches of a smaller model of the same vocabulary, which guesses ahead."""
+    draft_bytes: int = 0
+    """Bytes resident for its weights."""
+
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes resident for weights, those of the draft model counted too."""
+        return self.info.weights_bytes + self.draft_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of caches that hold tokens, likewise."""
+        return self.context.used_bytes + (self.draft.used_bytes if self.draft else 0)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes reserved for caches, likewise."""
+        return self.context.nbytes + (self.draft.nbytes if self.draft else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +124,12 @@ def architecture(opened: Opened) -> Architecture:
 
 
 def load(
-    opened: Opened, command: LoadModel, kernels: Kernels, progress: Progress, notices: tuple[str, ...] = ()
+    opened: Opened,
+    command: LoadModel,
+    kernels: Kernels,
+    progress: Progress,
+    notices: tuple[str, ...] = (),
+    draft: DraftPlan | None = None,
 ) -> Session:
     """Judge whether the model fits, then build it and run it once.
 
@@ -114,6 +139,7 @@ def load(
         kernels: The primitives.
         progress: Told as the load goes on.
         notices: What there is to say about the load already.
+        draft: A second model that has to fit beside it; it is not built here.
 
     Raises:
         TinychatError: It can't be loaded; the sentence says why.
@@ -123,7 +149,7 @@ def load(
     torch.set_num_threads(threads)
     found = architecture(opened)
     can = abilities()
-    policy = _policy(command, can)
+    policy = policy_of(command, can)
     outline, planned = found.walk(policy)
     if opened.tokenizer.size > found.config.vocab_size:
         raise CheckpointError(
@@ -132,7 +158,7 @@ def load(
             "They don't belong together: fetch the model again.",
         )
     cache_dtype = torch.float32 if all(f == "fp32" for _, f in planned.forms["layers"]) else torch.bfloat16
-    capacity, shortened = _context(command, found, planned, outline.attention, cache_dtype)
+    capacity, shortened = _context(command, found, planned, outline.attention, cache_dtype, draft)
 
     def moved(weights: Weights) -> None:
         progress("reading weights", weights.taken / max(planned.parameters, weights.taken))
@@ -186,7 +212,12 @@ def usable_cores() -> int:
     return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
 
 
-def _policy(command: LoadModel, can: Abilities) -> Policy:
+def policy_of(command: LoadModel, can: Abilities) -> Policy:
+    """Return what becomes of weights.
+
+    Raises:
+        UsageError: No weights have the form that was asked for.
+    """
     for name, asked, choices in (("dtype", command.dtype, DTYPES), ("head", command.head, HEADS)):
         if asked not in choices:
             raise UsageError(f"{name} is {asked!r}, but has to be one of {', '.join(choices)}.")
@@ -201,6 +232,7 @@ def _context(
     planned: Report,
     attention: Sequence[AttentionSpec],
     cache_dtype: torch.dtype,
+    draft: DraftPlan | None,
 ) -> tuple[int, tuple[str, ...]]:
     """Return the tokens the caches shall hold, and what there is to say about it."""
     positions, asked = found.config.positions, command.context
@@ -215,10 +247,12 @@ def _context(
     capacity = memory.fit_context(
         asked=asked,
         positions=positions,
-        weights=planned.nbytes,
-        cache_bytes=lambda tokens: cache_bytes(attention, tokens, cache_dtype),
+        weights=planned.nbytes + (draft.weights_bytes if draft else 0),
+        cache_bytes=lambda tokens: (
+            cache_bytes(attention, tokens, cache_dtype) + (draft.cache_bytes(tokens) if draft else 0)
+        ),
         free=free,
-        name=command.card.name,
+        name=f"{command.card.name} with {draft.name}" if draft else command.card.name,
     )
     if asked is None and capacity < min(positions, memory.DEFAULT_CONTEXT):
         return capacity, (

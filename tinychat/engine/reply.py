@@ -6,12 +6,13 @@ import secrets
 import time
 from collections.abc import Generator
 
+from tinychat.engine.drafting import proposer
 from tinychat.engine.generation import Prefilled, generate
 from tinychat.engine.loading import Session
 from tinychat.engine.prompt import RenderedPrompt, render, render_raw
 from tinychat.engine.reply_text import ReplyText
 from tinychat.engine.sampling import Choice
-from tinychat.engine.speculation import DraftModel, PromptLookup, Proposer, Speculation
+from tinychat.engine.speculation import Speculation
 from tinychat.errors import TinychatError
 from tinychat.protocol import (
     MAX_SEED,
@@ -50,7 +51,7 @@ class Reply:
             opens_thinking=self._prompt.opens_thinking,
         )
         self._seed = command.sampler.seed if command.sampler.seed is not None else secrets.randbelow(MAX_SEED + 1)
-        self._speculation = Speculation(_proposer(session))
+        self._speculation = Speculation(proposer(session))
         self._steps: Generator[Prefilled | Choice, SamplerSettings | None, None] = generate(
             session.context,
             self._prompt.ids,
@@ -171,8 +172,3 @@ def _render(session: Session, command: Generate) -> RenderedPrompt:
     if not prompt.ids:
         raise TinychatError("There is no token to begin with.", "Give the model at least one word to continue.")
     return prompt
-
-
-def _proposer(session: Session) -> Proposer:
-    """Return what guesses ahead, should the settings ask for it."""
-    return PromptLookup() if session.draft is None else DraftModel(session.draft, session.info.vocabulary_size)

@@ -59,6 +59,8 @@ class _Fetched:
 
     command: LoadModel
     result: Path | BaseException
+    draft: Path | None = None
+    """Files of the draft model, where one was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +249,14 @@ class LocalEngine:
         def judge(config: dict[str, Any]) -> None:
             models.architecture(config, command.card.name)
 
+        draft: Path | None = None
         try:
             result: Path | BaseException = hub.fetch(command.card, progress, cancelled, judge)
+            if command.draft is not None:
+                draft = hub.fetch(command.draft, progress, cancelled)
         except BaseException as error:
             result = error
-        self._inbox.put(_Fetched(command, result))
+        self._inbox.put(_Fetched(command, result, draft))
 
     def _finish_load(self, fetched: _Fetched) -> None:
         """Open and load the files of the newest load."""
@@ -261,14 +266,14 @@ class LocalEngine:
         try:
             if isinstance(fetched.result, BaseException):
                 raise fetched.result
-            self._load_files(command, fetched.result)
+            self._load_files(command, fetched.result, fetched.draft)
         except BaseException as error:
             self._unload()
             self._fail(error, load_id=command.load_id)
         finally:
             self._load = None
 
-    def _load_files(self, command: LoadModel, path: Path) -> None:
+    def _load_files(self, command: LoadModel, path: Path, draft_path: Path | None) -> None:
         def progress(stage: str, fraction: float) -> None:
             self._outbox.put(ModelLoading(command.load_id, stage, fraction))
             self._check_load()
@@ -277,8 +282,9 @@ class LocalEngine:
         self._opened = opened = open_model(path, command.card, command.sampler)
         self._outbox.put(TokenizerReady(command.load_id, opened.tokenizer.vocabulary, opened.tokenizer.size))
         progress("starting torch", 0.05)
+        from tinychat.engine.drafting import load_both
         from tinychat.engine.kernel_choice import choose_kernels
-        from tinychat.engine.loading import load, usable_cores
+        from tinychat.engine.loading import usable_cores
 
         kernels, notices = choose_kernels(command.threads or usable_cores())
         last = "", 0.0
@@ -289,7 +295,7 @@ class LocalEngine:
                 last = stage, fraction
                 progress(stage, 0.2 + 0.8 * fraction)
 
-        session = load(opened, command, kernels, reading, notices)
+        session = load_both(opened, draft_path, command, kernels, reading, notices)
         opened.checkpoint.close()
         self._check_load()
         self._session = session
@@ -371,17 +377,13 @@ class LocalEngine:
         if session is None or (now < self._next_stats and not force):
             return
         self._next_stats = now + _STATS_EVERY
-        context = session.context
         layers = tuple(
             LayerCache(c.length, c.capacity, c.used_bytes, c.nbytes, str(c.dtype).removeprefix("torch."))
-            for c in context.caches
+            for c in session.context.caches
         )
         self._outbox.put(CacheStats(layers, reused))
-        self._outbox.put(
-            MemoryStats(
-                session.info.weights_bytes, context.used_bytes, context.nbytes, memory.process(), memory.available()
-            )
-        )
+        ours = session.weights_bytes, session.used_bytes, session.reserved_bytes
+        self._outbox.put(MemoryStats(*ours, memory.process(), memory.available()))
 
     def _fail(self, error: BaseException, *, turn_id: int | None = None, load_id: int | None = None) -> None:
         """Report an error as sentences; one that nobody foresaw is named as such, with its text."""
