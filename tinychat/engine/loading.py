@@ -164,7 +164,8 @@ def load(
         progress("reading weights", weights.taken / max(planned.parameters, weights.taken))
 
     with torch.inference_mode():
-        model, report = found.walk(policy, kernels, moved)
+        with memory.given_back_at_once():
+            model, report = found.walk(policy, kernels, moved)
         context = Context(model, capacity, cache_dtype)
         seconds = opened.seconds + time.perf_counter() - started
         progress("preparing the kernels", 1.0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +17,7 @@ DEFAULT_CONTEXT: Final = 8192
 """Most tokens a context gets without being asked for."""
 LEAST_CONTEXT: Final = 512
 """Tokens a chat needs to be one."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -37,6 +40,28 @@ def available() -> int:
 def process() -> int:
     """Return the bytes of this process that are resident."""
     return int(psutil.Process().memory_info().rss)
+
+
+@contextmanager
+def given_back_at_once() -> Iterator[None]:
+    """Have what is freed meanwhile go back to the system, where the C library is glibc: it would keep a lot of it.
+
+    Loading frees many buffers of some megabytes among the weights, which stay. In its own way glibc first gives each a
+    mapping of its own, then, taught by the first that is freed, puts them on its heap, between what stays.
+    """
+    library = ctypes.CDLL(None)
+    choose, trim = getattr(library, "mallopt", None), getattr(library, "malloc_trim", None)
+    if choose is None or trim is None:
+        yield
+        return
+    choose(_MMAP_THRESHOLD, 2**18)
+    try:
+        yield
+    finally:
+        trim(0)
+        # Where its own way ends: mappings for 32 MB and more, and twice that kept on top of the heap.
+        choose(_MMAP_THRESHOLD, 2**25)
+        choose(_TRIM_THRESHOLD, 2**26)
 
 
 def fit_context(

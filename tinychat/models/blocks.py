@@ -14,6 +14,8 @@ import torch.nn.functional as F
 GROUP: Final = 32
 ROWS: Final = 16
 """Rows of a tile: what the product takes at once (see kernels/tile.py)."""
+_CHUNK: Final = 2**20
+"""Codes put into order at a time."""
 
 
 class BlockMatrix:
@@ -29,15 +31,18 @@ class BlockMatrix:
         """
         self.rows, self.width = codes.shape
         self.bits = 4 if codes.dtype == torch.uint8 else 8
-        pad = -self.rows % ROWS
-        if pad:
-            codes, scale, zero = (F.pad(t, (0, 0, 0, pad)) for t in (codes, scale, zero))
-        tiles, groups = codes.shape[0] // ROWS, self.width // GROUP
-        # [tile, row, group, 4 columns, pair, column of the pair] -> [tile, group, 4 columns, pair, row, column]
-        ordered = codes.view(tiles, ROWS, groups, GROUP // 4, 2, 2).permute(0, 2, 3, 4, 1, 5)
-        if self.bits == 4:
-            ordered = ordered[:, :, :, 0] | (ordered[:, :, :, 1] << 4)
-        self.codes = ordered.contiguous()
+        tiles, groups = -(-self.rows // ROWS), self.width // GROUP
+        halves = () if self.bits == 4 else (2,)
+        self.codes = torch.empty(tiles, groups, GROUP // 4, *halves, ROWS, 2, dtype=codes.dtype)
+        step = max(1, _CHUNK // (ROWS * self.width))
+        for start in range(0, tiles, step):  # all at once would take the matrix twice more
+            part = self.codes[start : start + step]
+            rows = codes[start * ROWS : (start + step) * ROWS]
+            rows = F.pad(rows, (0, 0, 0, -len(rows) % ROWS))
+            # [tile, row, group, 4 columns, pair, column of the pair] -> [tile, group, 4 columns, pair, row, column]
+            ordered = rows.view(-1, ROWS, groups, GROUP // 4, 2, 2).permute(0, 2, 3, 4, 1, 5)
+            part.copy_(ordered[:, :, :, 0] | (ordered[:, :, :, 1] << 4) if self.bits == 4 else ordered)
+        scale, zero = (F.pad(t, (0, 0, 0, -self.rows % ROWS)) for t in (scale, zero))
         self.scales = _tiled(scale)
         self.zeros = _tiled(zero) if self.bits == 4 else None
         if self.zeros is not None and self.zeros.dtype != self.scales.dtype:

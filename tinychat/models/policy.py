@@ -142,7 +142,8 @@ class Policy:
         bias = torch.cat(biases) if biases else None
         if forms[0] in _BITS:
             read = [self._codes(part, forms[0], transposed=transposed) for part in parts]
-            codes, scales, zeros = (torch.cat(t) for t in zip(*read, strict=True))
+            codes, scales, zeros = (_joined(t) for t in zip(*read, strict=True))
+            del read
             return Blocked(BlockMatrix(codes, scales, zeros), bias)
         dtype = ACTIVATIONS[forms[0]]
         dense = []
@@ -150,7 +151,8 @@ class Policy:
             weight = self._read(part.stored, dtype)
             weight = weight.T if transposed else weight
             dense.append(weight if part.order is None else weight[part.order])
-        weight = torch.cat(dense) if len(dense) > 1 else dense[0].contiguous()
+        weight = _joined(dense).contiguous()
+        del dense
         packs = self.can.fp32 if forms[0] == "fp32" else self.can.bf16
         return Packed(weight, bias) if packs else Plain(weight, bias)
 
@@ -196,8 +198,14 @@ class Policy:
             blocks = stored.blocks()
             codes, scale, zero = blocks.codes, finite(stored, blocks.scale), finite(stored, blocks.zero)
         else:
-            made = [quantise(rows, _BITS[form]) for rows in self._rows(stored, transposed=transposed)]
-            codes, scale, zero = (torch.cat(part) for part in zip(*made, strict=True))
+            rows, width = stored.shape[::-1] if transposed else stored.shape
+            codes = torch.empty(rows, width, dtype=torch.uint8 if form == "int4" else torch.int8)
+            scale, zero = torch.empty(2, rows, width // GROUP)
+            start = 0
+            for weight in self._rows(stored, transposed=transposed):
+                end = start + len(weight)
+                codes[start:end], scale[start:end], zero[start:end] = quantise(weight, _BITS[form])
+                start = end
         if part.order is not None:
             codes, scale, zero = codes[part.order], scale[part.order], zero[part.order]
         return codes.to(self.device), scale.to(self.device), zero.to(self.device)
@@ -220,6 +228,11 @@ def _bytes(form: Form, rows: int, width: int, types: Sequence[str]) -> int:
         single = any(codes_stay(stored, form) and stored in _SINGLE for stored in types)
         return block_bytes(_BITS[form], rows, width, half=not single)
     return rows * width * ACTIVATIONS[form].itemsize
+
+
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the rows of all parts, without a copy where there is one part."""
+    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts))
 
 
 def finite(stored: StoredTensor, values: torch.Tensor) -> torch.Tensor:
