@@ -11,18 +11,18 @@ from collections.abc import Callable
 import pytest
 import torch
 from checkpoints import IN_GGUF, VARIANTS, Made
-from families_llama import WINDOW, interleave
+from families_llama import interleave
 from gguf_files import TYPES
 from rulers import KERNELS, assert_close, build, greedy, measure, reference, reference_greedy
 from tiny import Tiny
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from tinychat.kernels import fused, plain
+from tinychat.kernels import plain
 from tinychat.models.rope import Rope, Rotary, inverse_frequencies
 
 IDS = torch.randint(0, 320, (40,), generator=torch.Generator().manual_seed(1)).tolist()
-SEED = ("gpt2", "gpt2-inner", "llama", "llama-ungrouped", "llama-head-dim", "llama-untied", "llama-biases")
-"""Variants read from every type of GGUF; the others share their code for reading one."""
+EVERY_TYPE = ("gpt2", "gpt2-inner", "llama", "llama-ungrouped", "llama-head-dim", "llama-untied", "llama-biases")
+"""Variants read from every type of GGUF; the others, whose tensors are read by the same code, from two."""
 FOLDERS = [
     *((variant, "F32", {}) for variant in VARIANTS),
     *((variant, dtype, {}) for variant in ("gpt2", "llama", "llama-untied") for dtype in ("BF16", "F16")),
@@ -39,7 +39,7 @@ FOLDERS = [
     *((variant, "BF16", {"shards": True}) for variant in ("mistral", "qwen2", "qwen3", "smollm3")),
 ]
 GGUFS = [
-    *((variant, kind, {}) for variant in IN_GGUF for kind in (TYPES if variant in SEED else ("F32", "Q4_1"))),
+    *((variant, kind, {}) for variant in IN_GGUF for kind in (TYPES if variant in EVERY_TYPE else ("F32", "Q4_1"))),
     ("gpt2", "Q8_0", {"head_copy": True}),
     ("gpt2", "Q4_1", {"embedding": "F32"}),
     ("llama", "Q4_0", {"embedding": "Q4_0"}),
@@ -116,18 +116,6 @@ def test_all_positions(tiny: Tiny, variant, kernels):
     ids = torch.randint(0, 320, (positions,), generator=torch.Generator().manual_seed(2)).tolist()
     built = build(made.path, "fp32", kernels)
     assert_close(measure(built, ids, 64 if kernels is plain else 1), reference(made.model, ids))
-
-
-@pytest.mark.parametrize("length", [WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW + 4])
-@pytest.mark.parametrize("variant", ["mistral", "qwen2-window", "qwen3-window", "smollm3-window"])
-def test_windows(tiny: Tiny, variant, length):
-    """Catches a window off by one, in the wrong layers, or that forgets a token too early where a cache reaches it."""
-    made = tiny.safetensors(variant)
-    expected = reference(made.model, IDS[:length])
-    for kernels, steps in ((plain, (None, 1, 3)), (fused, (1,))):
-        built = build(made.path, "fp32", kernels)
-        for step in steps:
-            assert_close(measure(built, IDS[:length], step), expected)
 
 
 def test_dynamic_scaling(tiny: Tiny):

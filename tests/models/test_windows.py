@@ -17,7 +17,13 @@ IDS = torch.randint(0, 320, (2 * WINDOW + 4,), generator=torch.Generator().manua
 
 
 @pytest.mark.parametrize("length", [WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW + 4])
-@pytest.mark.parametrize("variant", ["gemma2", "gemma3", "gemma3-types", "phi3-window", "phi3-long-window"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        *("gemma2", "gemma3", "gemma3-types", "phi3-window", "phi3-long-window"),
+        *("mistral", "qwen2-window", "qwen3-window", "smollm3-window"),
+    ],
+)
 def test_states_around_the_window(tiny: Tiny, variant, length):
     """Catches a window that is off by one, or that other layers have, whole or token by token."""
     made = tiny.safetensors(variant)
@@ -36,6 +42,12 @@ def test_states_around_the_window(tiny: Tiny, variant, length):
         ("gemma3-types", [None, 8, None]),
         ("phi3", [None, None, None]),
         ("phi3-window", [8, 8, 8]),
+        ("mistral", [8, 8, 8]),
+        ("mistral-windowless", [None, None, None]),
+        ("qwen2", [None, None, None]),  # its config names a window that is off
+        ("qwen2-window", [None, 8, 8]),
+        ("qwen3-window", [8, None, 8]),
+        ("smollm3-window", [None, 8, None, 8, None]),
     ],
 )
 def test_which_layers_have_one(tiny: Tiny, variant, windows):
