@@ -86,9 +86,6 @@ def measure(built: Built, ids: Sequence[int], step: int | None = None) -> Measur
     """Run our model over `ids`, `step` tokens at a time (None: all at once)."""
     model = built.model
     caches = built.caches(len(ids))
-    for cache in caches:
-        if cache.rotary is not None:
-            cache.rotary.fit(len(ids))
     layers = model.config.layers
     names = [*(f"blocks.{n}.hook_resid_pre" for n in range(layers)), f"blocks.{layers - 1}.hook_resid_post"]
     names.append("ln_final.hook_normalized")

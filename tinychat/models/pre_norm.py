@@ -30,6 +30,7 @@ class PreNormDecoder(Decoder):
         mlp_bias: bool = False,
         head_norms: bool = False,
         permuted: bool = False,
+        joined: bool = False,
     ) -> None:
         """Take every parameter from `weights`.
 
@@ -43,6 +44,7 @@ class PreNormDecoder(Decoder):
             mlp_bias: Whether the MLP's projections have.
             head_norms: Whether each query and key head has a norm of its own.
             permuted: Whether the file holds queries and keys for a rotation of neighbours.
+            joined: Whether it holds queries, keys and values as one matrix, and gate and up as another.
         """
         self.config = config
         self.kernels = kernels
@@ -60,9 +62,12 @@ class PreNormDecoder(Decoder):
             name = f"model.layers.{layer}"
             attn, mlp = f"{name}.self_attn", f"{name}.mlp"
             qkv = [(f"{attn}.q_proj", H * D), (f"{attn}.k_proj", K * D), (f"{attn}.v_proj", K * D)]
+            gate_up = [(f"{mlp}.gate_proj", inner), (f"{mlp}.up_proj", inner)]
+            if joined:
+                qkv = [(f"{attn}.qkv_proj", (H + 2 * K) * D)]
+                gate_up = [(f"{mlp}.gate_up_proj", 2 * inner)]
             qkv_proj = weights.linear(qkv, C, bias=qkv_bias, orders=orders)
             o_proj = weights.linear([(f"{attn}.o_proj", C)], H * D, bias=o_bias)
-            gate_up = [(f"{mlp}.gate_proj", inner), (f"{mlp}.up_proj", inner)]
             gate_up_proj = weights.linear(gate_up, C, bias=mlp_bias)
             down_proj = weights.linear([(f"{mlp}.down_proj", C)], inner, bias=mlp_bias)
             norms = None
