@@ -368,12 +368,25 @@ class LayerCache:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheBlocks:
+    """The blocks of 32 tokens that the caches take from, of all layers that see equally far once."""
+
+    used: int = 0
+    shared: int = 0
+    """Used by several sequences: versions of a reply, branches."""
+    free: int = 0
+    failures: int = 0
+    """How often one was asked for and there was none."""
+
+
+@dataclass(frozen=True, slots=True)
 class CacheStats:
     """All caches; at most ten a second."""
 
     layers: tuple[LayerCache, ...]
     reused_tokens: int
     """How many of the tokens this turn found in the caches."""
+    blocks: CacheBlocks = CacheBlocks()
 
 
 @dataclass(frozen=True, slots=True)

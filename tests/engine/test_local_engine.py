@@ -18,7 +18,7 @@ from tiny import Tiny
 from tinychat import hub
 from tinychat.engine import generation, reply, thread
 from tinychat.engine.context import Context
-from tinychat.models.cache import cache_bytes
+from tinychat.models.paged_cache import cache_bytes
 from tinychat.protocol import (
     CacheStats,
     DownloadProgress,

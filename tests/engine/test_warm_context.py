@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from tiny import Tiny
 from tinychat.engine import generation
 from tinychat.engine.context import Context
 from tinychat.engine.generation import Prefilled, generate
-from tinychat.models.cache import cache_bytes
+from tinychat.models.paged_cache import cache_bytes
 from tinychat.protocol import SamplerSettings
 
 GREEDY = SamplerSettings(temperature=0.0)
@@ -148,6 +149,11 @@ def test_a_second_prompt_is_longer_than_the_first(built):
         assert reply(context, IDS[:length], 4)[0] == cold(built, IDS[:length], 4)
 
 
+def _common(one, other) -> int:
+    """Return how many ids both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
 PROMPTS = st.lists(
     st.tuples(st.integers(0, 24), st.lists(st.sampled_from([5, 6]), max_size=12), st.integers(1, 4)),
     min_size=1,
@@ -166,24 +172,26 @@ def test_any_conversation(built, prompts):
         for kept, more, count in prompts:
             prompt = [*IDS[:kept], *more] or [5]
             counting.computed = 0
-            before = list(context.ids)
+            held = context.held
             ids, reused = reply(context, prompt, count)
             certain = sure(built, prompt, count)
             assert ids[: len(certain)] == certain
             assert reused + counting.computed == len(prompt) + count - 1
             assert reused <= len(prompt) - 1
-            assert before[:reused] == prompt[:reused]
-            assert reused == min(len(prompt) - 1, len(before)) or before[reused] != prompt[reused]
+            assert reused == max(_common(ids, prompt[:-1]) for ids in held)
             assert context.ids == [*prompt, *ids[:-1]]
 
 
 def test_bytes_are_the_tensors_own(built):
-    """The gauges' numbers: reserved is what the tensors take, used grows by a token's share."""
+    """The gauges' numbers: reserved is what the tensors take, used grows by blocks of 32 tokens."""
     context = built.context(64)
     assert context.nbytes == sum(cache.keys.nbytes + cache.values.nbytes for cache in context.caches)
     assert context.used_bytes == 0
     reply(context, IDS[:20], 4)
-    assert context.used_bytes == context.nbytes // 64 * 23
+    block = context.nbytes // context.sequence.pools[0].blocks
+    assert context.used_bytes == block
+    reply(context, IDS[:20], 20)
+    assert context.used_bytes == 2 * block
     assert context.nbytes == cache_bytes(built.model.attention, 64, built.cache_dtype)
     context.clear()
     assert (context.used_bytes, context.ids) == (0, [])

@@ -6,6 +6,7 @@ bf16 results may differ by one rounding: 2^-8 of the number.
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tinychat.kernels import fused, plain
-from tinychat.models.cache import AttentionSpec, SlabCache
+from tinychat.models.cache import AttentionSpec
+from tinychat.models.paged import BLOCK, BlockPool, BlockTable
+from tinychat.models.paged_cache import PagedCache
 
 DTYPES = [torch.float32, torch.bfloat16]
 WIDTHS = st.sampled_from([1, 2, 3, 7, 31, 64, 96, 576, 577])
@@ -24,11 +27,17 @@ SPECIAL = [0.0, -0.0, 1e-45, -1e-45, 1e-40, 1.2e-38, 1e-20, 3e4, 1e10, -1e10, 1e
 relaxed = settings(deadline=None, max_examples=60)
 
 
-def slab(kernels, keys: torch.Tensor, values: torch.Tensor, scale: float) -> SlabCache:
-    """Return a slab that holds copies of keys and values [K, capacity, D]."""
-    kv_heads, capacity, size = keys.shape
-    cache = SlabCache(AttentionSpec(kv_heads, size, scale), capacity, keys.dtype, "cpu", kernels, None)
-    cache.keys, cache.values = keys.clone(), values.clone()
+def paged(kernels, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec) -> PagedCache:
+    """Return a cache that holds keys and values [K, capacity, D], in blocks that lie in no order."""
+    capacity = keys.shape[1]
+    pool = BlockPool([spec], capacity // BLOCK + 4, keys.dtype, "cpu")
+    random.Random(capacity).shuffle(pool._free)
+    table = BlockTable(pool, capacity)
+    table.prepare(0, capacity)
+    for everything in (pool.keys[0], pool.values[0]):
+        everything.fill_(math.nan)
+    cache = PagedCache(spec, 0, table, kernels, None)
+    cache.write(0, keys.transpose(0, 1), values.transpose(0, 1))
     return cache
 
 
@@ -83,6 +92,36 @@ def test_add_layer_norm(seed, width, scale, delta_dtype, dtype):
     assert torch.equal(*streams)
     # The result is a sum of two numbers that may cancel: what counts is their size.
     assert_close(ours, theirs, atol=2e-5 if dtype == torch.float32 else 2**-7)
+
+
+@relaxed
+@given(SEEDS, st.integers(1, fused.FEW), WIDTHS, st.sampled_from(DTYPES), st.sampled_from(DTYPES))
+def test_several_rows(seed, rows, width, dtype, out):
+    """Catches a row that is normed by another's mean, or written over another."""
+    x, weight, delta = normal(seed, rows, width, dtype=dtype), normal(seed + 1, width), normal(seed + 2, rows, width)
+    assert_close(fused.rms_norm(x, weight, 1e-6, out), plain.rms_norm(x, weight, 1e-6, out), atol=1e-6)
+    both = x.float(), x.float()
+    ours = fused.add_rms_norm(both[0], delta, weight, 1e-6, out)
+    assert_close(ours, plain.add_rms_norm(both[1], delta, weight, 1e-6, out), atol=1e-6)
+    ours = fused.add_layer_norm(both[0], delta, weight, weight, 1e-5, out)
+    assert_close(ours, plain.add_layer_norm(both[1], delta, weight, weight, 1e-5, out), atol=2e-2)
+    both_halves = normal(seed, rows, 2 * width, dtype=dtype)
+    for name in ("silu_mul", "gelu_tanh_mul", "gelu_tanh"):
+        ours, theirs = getattr(fused, name)(both_halves), getattr(plain, name)(both_halves)
+        assert_close(ours, theirs, atol=1e-5 if dtype == torch.float32 else 2**-8)
+
+
+@relaxed
+@given(SEEDS, st.integers(1, 3), st.integers(1, 3), st.sampled_from([2, 16, 128]), st.sampled_from(DTYPES))
+def test_norm_heads(seed, rows, kv_heads, size, dtype):
+    """Catches a key normed by the queries' weights, and values that are normed too."""
+    qkv = normal(seed, rows, (3 + 2) * kv_heads * size, dtype=dtype)
+    weights = normal(seed + 1, size), normal(seed + 2, size)
+    ours, theirs = (kernels.norm_heads(qkv, *weights, kv_heads, 1e-6) for kernels in (fused, plain))
+    assert_close(ours, theirs, atol=1e-6)
+    values = kv_heads * size
+    assert torch.equal(ours[:, -values:], qkv[:, -values:])
+    assert not torch.equal(ours[:, : 3 * values], qkv[:, : 3 * values])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -158,13 +197,17 @@ PAIRS = [(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16), (torc
 
 
 class Case:
-    """One new token over a cache; `run` gives the mix and the cache after it."""
+    """New tokens over a cache; `run` gives the mix and the cache after them."""
 
-    def __init__(self, seed, kv_heads, group, size, length, dtypes, *, rotated=True, spare=3, scale=1.0):
+    def __init__(
+        self, seed, kv_heads, group, size, length, dtypes, *, rotated=True, spare=3, scale=1.0, tokens=1, **more
+    ):
         dtype, cache_dtype = dtypes
-        capacity = length + 1 + spare
+        capacity = length + tokens + spare
         self.length = length
-        self.qkv = normal(seed, 1, (group + 2) * kv_heads * size, dtype=dtype, scale=scale)
+        self.tokens = tokens
+        self.spec = AttentionSpec(kv_heads, size, size**-0.5, **more)
+        self.qkv = normal(seed, tokens, (group + 2) * kv_heads * size, dtype=dtype, scale=scale)
         self.keys = normal(seed + 1, kv_heads, capacity, size, dtype=cache_dtype, scale=scale)
         self.values = normal(seed + 2, kv_heads, capacity, size, dtype=cache_dtype)
         # Rows that hold no token may hold anything.
@@ -172,12 +215,11 @@ class Case:
         self.values[:, length:] = math.nan
         angles = torch.arange(capacity)[:, None] * 10000.0 ** (-torch.arange(size // 2) / (size // 2))
         self.rotary = (angles.cos().contiguous(), angles.sin().contiguous()) if rotated else None
-        self.scale = size**-0.5
 
     def run(self, kernels):
-        cache = slab(kernels, self.keys, self.values, self.scale)
-        mix = kernels.append_attend(self.qkv.clone(), cache, self.length, self.rotary, cache.attention)
-        return mix, cache.keys, cache.values
+        cache = paged(kernels, self.keys, self.values, self.spec)
+        mix = kernels.append_attend(self.qkv.clone(), cache, self.length, self.rotary, self.spec)
+        return mix, *(tensor.contiguous() for tensor in cache.read(0, self.keys.shape[1]))
 
     def check(self):
         mix, keys, values = self.run(fused)
@@ -189,8 +231,9 @@ class Case:
             mix.float(), expected.float(), rtol=2**-6 if loose else 2e-5, atol=(2e-2 if loose else 2e-6) * size
         )
         assert torch.equal(values.view(torch.uint8), their_values.view(torch.uint8))
-        assert_close(keys[:, : self.length + 1], their_keys[:, : self.length + 1], rtol=1e-5, atol=1e-6)
-        assert bool(keys[:, self.length + 1 :].isnan().all())
+        end = self.length + self.tokens
+        assert_close(keys[:, :end], their_keys[:, :end], rtol=1e-5, atol=1e-6)
+        assert bool(keys[:, end:].isnan().all())
 
 
 @settings(deadline=None, max_examples=80)
@@ -207,6 +250,24 @@ def test_attention(seed, kv_heads, group, size, length, dtypes, rotated):
     """Catches a wrong kv head, a key turned by another position's angle, a tail of a block, a sum that overflows, rows
     behind the end that are read."""
     Case(seed, kv_heads, group, size, length, dtypes, rotated=rotated).check()
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    SEEDS,
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.sampled_from([16, 64]),
+    st.sampled_from(LENGTHS),
+    st.sampled_from(PAIRS),
+    st.integers(1, fused.FEW),
+    st.sampled_from([None, 1, 8, 33, 500]),
+    st.sampled_from([None, 3.0]),
+)
+def test_attention_of_a_few_tokens(seed, kv_heads, group, size, length, dtypes, tokens, window, softcap):
+    """Catches a token that sees a later one, a window that is one off or lets go of a block too early, a cap before
+    the scale or behind the mask."""
+    Case(seed, kv_heads, group, size, length, dtypes, tokens=tokens, window=window, softcap=softcap).check()
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -281,9 +342,9 @@ def test_rounding_to_bf16_is_torch_s():
         size = len(part)
         qkv = torch.cat((torch.zeros(2 * size), part))[None]
         keys, values = torch.zeros(1, 1, size, dtype=torch.bfloat16), torch.zeros(1, 1, size, dtype=torch.bfloat16)
-        cache = slab(fused, keys, values, 1.0)
+        cache = paged(fused, keys, values, AttentionSpec(1, size, 1.0))
         fused.append_attend(qkv, cache, 0, None, cache.attention)
-        values = cache.values
+        values = cache.read(0, 1)[1]
         expected = part.to(torch.bfloat16)
         same = values[0, 0].view(torch.int16) == expected.view(torch.int16)
         assert bool((same | (values[0, 0].isnan() & expected.isnan())).all())
@@ -340,8 +401,7 @@ def test_statistics(seed, size, scale, banned):
 
 def test_several_tokens_take_the_plain_form():
     """A chunk of a prompt is computed by the same function in both modules: equal to the last bit."""
-    case = Case(12, 2, 2, 16, 40, PAIRS[0], spare=20)
-    case.qkv = normal(13, 5, 8 * 16)
+    case = Case(12, 2, 2, 16, 40, PAIRS[0], tokens=fused.FEW + 1)
     ours, theirs = case.run(fused), case.run(plain)
     assert torch.equal(ours[0], theirs[0])
     x = normal(14, 5, 64)

@@ -20,6 +20,7 @@ from tinychat.engine.loading import Session
 from tinychat.engine.speculation import Speculation
 from tinychat.errors import UsageError
 from tinychat.models.embedding import Embedding
+from tinychat.models.paged_cache import read_bytes
 from tinychat.protocol import Detail, SamplerSettings
 
 _LARGE: Final = 2**30
@@ -92,7 +93,11 @@ def bytes_per_token(session: Session, cached_tokens: float) -> float:
     """Return the bytes a decode step reads: all weights, of embeddings only a row, and the caches' tokens."""
     context = session.context
     looked_up = sum(part.nbytes for part in vars(context.model).values() if isinstance(part, Embedding))
-    return session.info.weights_bytes - looked_up + context.nbytes / context.capacity * cached_tokens
+    return (
+        session.info.weights_bytes
+        - looked_up
+        + read_bytes(context.model.attention, round(cached_tokens), context.caches[0].dtype)
+    )
 
 
 def _run(

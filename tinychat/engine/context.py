@@ -3,45 +3,105 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Final
 
 import torch
 
+from tinychat.errors import OutOfMemory
 from tinychat.models.base import Model
-from tinychat.models.cache import slabs
+from tinychat.models.paged import STEP
+from tinychat.models.paged_cache import PagedCache, PagedCaches
 from tinychat.models.probe import CLOSED, Probe
+
+MOST_KEPT: Final = 8
+"""Sequences that are kept beside the one that grows."""
 
 
 class Context:
-    """The caches of one sequence, and the ids they hold. Ids are the only truth about a cache."""
+    """The caches of the sequence that grows, and the ids they hold. Ids are the only truth about a cache.
 
-    def __init__(self, model: Model, capacity: int, dtype: torch.dtype) -> None:
-        """Reserve caches of `capacity` tokens."""
+    Where a prompt parts from what the caches hold, what they hold is kept beside it, sharing blocks, as long as there
+    are any: another version of a reply is found again without computing it.
+    """
+
+    def __init__(self, model: Model, capacity: int, dtype: torch.dtype, kept: int = MOST_KEPT) -> None:
+        """Reserve caches of `capacity` tokens; `kept` sequences may stay beside the one that grows."""
+        self._most_kept = kept
         self.model = model
         self.capacity = capacity
-        self.caches: list[Any] = slabs(model.attention, capacity, dtype, model.device, model.kernels)
         self.ids: list[int] = []
+        self.sequence = PagedCaches.reserve(model.attention, capacity, dtype, model.device, model.kernels)
+        self._kept: list[tuple[list[int], PagedCaches]] = []
+        """Older ones first."""
+        self._target = 0
+        """Ids of the prompt that is being computed: how it is turned depends on its whole length."""
+        self.recomputed = ""
+        """Why the last prompt had to be computed afresh though its beginning was in the caches; empty: it hadn't."""
+
+    @property
+    def caches(self) -> tuple[PagedCache, ...]:
+        """The cache of each layer."""
+        return self.sequence.layers
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved."""
+        return self.sequence.nbytes
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all blocks in use, those of kept sequences too."""
+        return sum(pool.nbytes // pool.blocks * (pool.blocks - pool.free) for pool in self.sequence.pools)
+
+    @property
+    def held(self) -> tuple[tuple[int, ...], ...]:
+        """The ids of every sequence there is, the growing one last."""
+        return (*(tuple(ids) for ids, _ in self._kept), tuple(self.ids))
 
     def reuse(self, prompt: Sequence[int]) -> int:
-        """Keep the longest prefix of `prompt` that the caches hold, forget the rest, and return its length.
+        """Keep the longest prefix of `prompt` that any cache holds, and return its length.
 
         At least one id of the prompt is left to compute, since only computing gives logits.
         """
-        most = min(len(self.ids), len(prompt) - 1)
-        same = next((i for i in range(most) if self.ids[i] != prompt[i]), most)
+        self.recomputed = ""
+        most = len(prompt) - 1
+        same = _common(self.ids, prompt, most)
+        found = max(self._kept, key=lambda kept: _common(kept[0], prompt, most), default=None)
+        if found is not None and _common(found[0], prompt, most) > same:
+            same = _common(found[0], prompt, most)
+            self._kept.remove(found)
+            self._kept.append((self.ids, self.sequence))
+            self.ids, self.sequence = found
+        self._target = len(prompt)
+        if same and self.sequence.turned != self.sequence.regime(len(prompt)):
+            self.recomputed = "the model turns its positions differently at this length"
+            same = 0
+        elif not self.sequence.can_trim(same):
+            self.recomputed = "the window of its layers has moved past the place where the conversation changed"
+            same = 0
+        if same < len(self.ids) - 1:
+            self._keep()
         self._trim(same)
+        self.sequence.fit(len(prompt))
         return same
 
     def forward(self, ids: Sequence[int], probe: Probe = CLOSED) -> torch.Tensor:
         """Append `ids` and return the logits after the last one, fp32 [V].
 
         Where the model raises, the caches are as before.
+
+        Raises:
+            OutOfMemory: The blocks of the cache are used up.
         """
         return self._append(ids, probe)[-1]
 
     def verify(self, ids: Sequence[int]) -> torch.Tensor:
         """Append `ids` and return the logits after each of them, fp32 [T, V]; as `forward` otherwise."""
         return self._append(ids, CLOSED, every_position=True)
+
+    def can_trim(self, length: int) -> bool:
+        """Whether `trim` to this length is possible: a window may have moved on."""
+        return self.sequence.can_trim(length)
 
     def trim(self, length: int) -> None:
         """Forget all ids from position `length` on, if there are any."""
@@ -50,29 +110,64 @@ class Context:
 
     def clear(self) -> None:
         """Forget everything."""
+        self._target = 0
         self._trim(0)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes reserved."""
-        return sum(cache.nbytes for cache in self.caches)
-
-    @property
-    def used_bytes(self) -> int:
-        """Bytes that hold tokens."""
-        return sum(cache.used_bytes for cache in self.caches)
+        while self._kept:
+            self._drop()
 
     def _append(self, ids: Sequence[int], probe: Probe, *, every_position: bool = False) -> torch.Tensor:
+        before = len(self.ids)
+        total = max(before + len(ids), self._target)
+        if before and self.sequence.turned != self.sequence.regime(total):
+            # Keys in the caches are turned by other angles: the whole sequence is computed by the new ones.
+            ids, before = [*self.ids, *ids], 0
+            skipped = len(self.ids)
+            self._trim(0)
+        else:
+            skipped = 0
+        self.sequence.fit(total)
         try:
-            tensor = torch.tensor(ids, dtype=torch.long, device=self.model.device)
-            logits = self.model.forward(tensor, self.caches, probe, every_position=every_position)
+            parts = [
+                self._step(ids[start : start + STEP], probe, every_position=every_position)
+                for start in range(0, len(ids), STEP)
+            ]
         except BaseException:
-            self._trim(len(self.ids))
+            self._trim(before)
             raise
         self.ids.extend(ids)
-        return logits
+        return torch.cat(parts)[skipped:] if every_position else parts[-1]
+
+    def _step(self, ids: Sequence[int], probe: Probe, *, every_position: bool) -> torch.Tensor:
+        tensor = torch.tensor(ids, dtype=torch.long, device=self.model.device)
+        length = self.caches[0].length
+        while True:
+            try:
+                return self.model.forward(tensor, self.caches, probe, every_position=every_position)
+            except OutOfMemory:
+                self.sequence.trim(length)
+                if not self._kept:
+                    raise
+                self._drop()
+
+    def _keep(self) -> None:
+        """Keep the sequence as it is; another takes its place, of the same blocks."""
+        while len(self._kept) >= max(self._most_kept, 1):
+            self._drop()
+        if self._most_kept > 0:
+            self._kept.append((self.ids[:], self.sequence))
+            self.sequence = self.sequence.fork()
+
+    def _drop(self) -> None:
+        """Let go of the oldest sequence that is kept."""
+        _, sequence = self._kept.pop(0)
+        sequence.trim(0)
 
     def _trim(self, length: int) -> None:
         del self.ids[length:]
-        for cache in self.caches:
-            cache.trim(min(length, cache.length))
+        self.sequence.trim(length)
+
+
+def _common(ids: Sequence[int], prompt: Sequence[int], most: int) -> int:
+    """Return how many ids both begin with, at most `most`."""
+    most = min(len(ids), most)
+    return next((i for i in range(most) if ids[i] != prompt[i]), most)

@@ -20,8 +20,9 @@ from tinychat.errors import CheckpointError, UsageError
 from tinychat.kernels import Kernels, plain
 from tinychat.models.base import Report, Weights, rename
 from tinychat.models.blocks import GROUP
-from tinychat.models.cache import AttentionSpec, cache_bytes
+from tinychat.models.cache import AttentionSpec
 from tinychat.models.linear import Abilities, abilities
+from tinychat.models.paged_cache import cache_bytes
 from tinychat.models.policy import DTYPES, HEADS, Policy, StoredTensor, codes_stay
 from tinychat.protocol import LoadModel, ModelInfo, SamplerSettings
 

@@ -13,8 +13,8 @@ from tinychat.engine.loading import architecture
 from tinychat.engine.loss_store import recall
 from tinychat.engine.opening import Opened
 from tinychat.errors import OutOfMemory
-from tinychat.models.cache import cache_bytes
 from tinychat.models.linear import abilities
+from tinychat.models.paged_cache import cache_bytes
 from tinychat.models.policy import DTYPES, Policy
 from tinychat.protocol import QuantisationLoss
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import torch
 from numba import carray, config, njit, types
 from numba.extending import intrinsic, overload
 
@@ -49,6 +50,16 @@ COMPILED: Final[dict[str, Any]] = {
 """How every kernel is compiled."""
 
 
+LIKE: Final = {torch.float32: np.float32(0), torch.bfloat16: np.uint16(0), torch.int8: np.int8(0)}
+"""What tells a kernel the type of the numbers at an address."""
+
+
+def address(tensor: torch.Tensor) -> int:
+    """Return where a tensor's numbers lie, one after the other."""
+    assert tensor.is_contiguous()
+    return tensor.data_ptr()
+
+
 @intrinsic
 def _pointer(typing: Any, address: types.Type, like: types.Type) -> Any:
     del typing
@@ -66,7 +77,7 @@ def array(address: Any, shape: Any, like: Any) -> Any:
 
 
 def widen(x: Any) -> Any:
-    """Return a number of an array as fp32; uint16 holds the bits of a bf16."""
+    """Return a number of an array as fp32; uint16 holds the bits of a bf16, int8 a code."""
     raise NotImplementedError("only for compiled code")
 
 
@@ -74,7 +85,7 @@ def widen(x: Any) -> Any:
 def _widen(x: types.Type) -> Callable[[Any], Any]:
     if x == types.uint16:
         return lambda x: np.uint32(np.uint32(x) << np.uint32(16)).view(np.float32)
-    return lambda x: x
+    return lambda x: np.float32(x)
 
 
 def narrow(x: Any, like: Any) -> Any:

@@ -137,8 +137,3 @@ def slabs(
     """Return an empty slab a layer."""
     tables = rotaries(layers, capacity, device)
     return [SlabCache(layer, capacity, dtype, device, kernels, tables.get(id(layer.rope))) for layer in layers]
-
-
-def cache_bytes(layers: Sequence[AttentionSpec], tokens: int, dtype: torch.dtype) -> int:
-    """Return the bytes that the caches of `tokens` tokens take, of all layers together."""
-    return sum(2 * layer.kv_heads * layer.head_size * tokens * dtype.itemsize for layer in layers)

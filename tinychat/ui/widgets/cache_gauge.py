@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tinychat.protocol import CacheStats, LayerCache
+from tinychat.protocol import CacheBlocks, CacheStats, LayerCache
 from tinychat.ui import figures
 from tinychat.ui.widgets.gauge import FREE, NEW, REUSED, used_bar
 from tinychat.ui.widgets.line_widget import Line, LineWidget, Span, spread
@@ -65,6 +65,7 @@ class CacheGauge(LineWidget):
             used_bar(width, reused, used, reserved),
             spread(legend, ((f"{FREE} ", "gauge--free"), ("free", "gauge--text")), width, (" ", "")),
             ((_bytes(stats.layers), "gauge--text"),),
+            ((_blocks(stats.blocks), "gauge--text"),),
             *_columns(stats, width),
         ]
 
@@ -75,6 +76,12 @@ def _bytes(layers: Sequence[LayerCache]) -> str:
     reserved = figures.memory(sum(layer.reserved_bytes for layer in layers))
     dtypes = "/".join(dict.fromkeys(layer.dtype for layer in layers))
     return f"{used} of {reserved} in {len(layers)} layers, {dtypes}"
+
+
+def _blocks(blocks: CacheBlocks) -> str:
+    """Return "blocks: 12 used, 3 shared, 308 free", and how often one was lacking."""
+    lacking = f", {blocks.failures:,} lacking" if blocks.failures else ""
+    return f"blocks: {blocks.used:,} used, {blocks.shared:,} shared, {blocks.free:,} free{lacking}"
 
 
 def _columns(stats: CacheStats, width: int) -> list[Line]:
