@@ -117,6 +117,8 @@ class LoadModel:
     """auto, fp32, bf16, or a form that changes the weights and so has to be asked for: int8, int4."""
     head: str = "auto"
     """Form of the head: auto, bf16, int8, int4. auto is `dtype` where that is dense, else what the file holds."""
+    cache_dtype: str = "auto"
+    """Form of the caches: auto (as the layers' products: bf16 or fp32), or int8, which has to be asked for."""
     context: int | None = None
     """Tokens the caches hold; None chooses by the model and the free memory."""
     threads: int | None = None

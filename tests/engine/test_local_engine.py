@@ -20,6 +20,7 @@ from tinychat.engine import generation, reply, thread
 from tinychat.engine.context import Context
 from tinychat.models.paged_cache import cache_bytes
 from tinychat.protocol import (
+    CacheBlocks,
     CacheStats,
     DownloadProgress,
     EngineFailed,
@@ -413,7 +414,7 @@ def test_gauges_are_true(tiny: Tiny, engine, dtype):
             LayerCache(
                 used_tokens=finished.prompt_tokens + 6,
                 reserved_tokens=100,
-                used_bytes=(cache.keys.nbytes + cache.values.nbytes) // 100 * (finished.prompt_tokens + 6),
+                used_bytes=(cache.keys[0].nbytes + cache.values[0].nbytes) * -(-(finished.prompt_tokens + 6) // 32),
                 reserved_bytes=cache.keys.nbytes + cache.values.nbytes,
                 dtype=str(cache.keys.dtype).removeprefix("torch."),
             )
@@ -422,7 +423,7 @@ def test_gauges_are_true(tiny: Tiny, engine, dtype):
         return layers, session.info
 
     layers, info = engine.engine.call(own)
-    assert engine.of(CacheStats)[-1] == CacheStats(layers, 0)
+    assert engine.of(CacheStats)[-1] == CacheStats(layers, 0, CacheBlocks(1, 0, 5, 0))
     assert len(layers) == 3
     memory = engine.of(MemoryStats)[-1]
     assert memory.weights == info.weights_bytes

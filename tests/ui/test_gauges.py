@@ -63,10 +63,10 @@ def test_every_layer_has_a_bar_and_no_line_is_too_long(layers: int, width: int) 
     """Would catch: a layer left out of the columns, or columns that run over the edge."""
     one = LayerCache(512, 1024, 5, 10, "bf16")
     lines = cache_lines(CacheStats((one,) * layers, 0), width)
-    grid = " ".join(lines[4:]).split()
+    grid = " ".join(lines[5:]).split()
     assert sorted(int(n) for n in grid if n.isdigit()) == list(range(layers))
     if width >= 24:
-        assert all(len(line) <= width for line in lines[4:])
+        assert all(len(line) <= width for line in lines[5:])
 
 
 def test_layers_may_differ() -> None:
@@ -75,8 +75,8 @@ def test_layers_may_differ() -> None:
     lines = cache_lines(CacheStats((big, small), 0))
     assert lines[0].endswith("900 of 1,000 tokens")
     assert "bf16/fp32" in lines[3]
-    assert lines[4].count(NEW) > 1
-    assert lines[4].count(FREE) > lines[4].count(NEW)
+    assert lines[5].count(NEW) > 1
+    assert lines[5].count(FREE) > lines[5].count(NEW)
 
 
 def test_a_nearly_full_cache_is_a_warning() -> None:

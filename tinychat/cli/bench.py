@@ -34,6 +34,7 @@ def bench(
     ] = 3,
     dtype: options.Dtype = "auto",
     head: options.Head = "auto",
+    cache_dtype: options.CacheDtype = "auto",
     threads: options.Threads = None,
     detail: Annotated[
         str,
@@ -60,7 +61,15 @@ def bench(
     ahead = (options.DRAFTED if draft else 0) if speculate is None else speculate
     with Headless() as headless:
         second = None if draft is None else card_of(draft)
-        load = LoadModel(load_id=1, card=card_of(model), dtype=dtype, head=head, threads=threads, draft=second)
+        load = LoadModel(
+            load_id=1,
+            card=card_of(model),
+            dtype=dtype,
+            head=head,
+            cache_dtype=cache_dtype,
+            threads=threads,
+            draft=second,
+        )
         info = headless.load(load).info
         notices.status(f"{info.name}: measuring {runs} runs of {prompt_tokens} and {new_tokens} tokens")
         from tinychat.engine.bench import Measured, measure

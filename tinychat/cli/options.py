@@ -17,6 +17,7 @@ from tinychat.ranges import SAMPLER_RANGES, Range
 
 DTYPES: Final = ("auto", "fp32", "bf16", "int8", "int4")
 HEADS: Final = ("auto", "bf16", "int8", "int4")
+CACHE_DTYPES: Final = ("auto", "int8")
 
 
 def plain(value: str) -> str:
@@ -100,6 +101,15 @@ Head = Annotated[
         parser=choice("--head", HEADS),
         metavar="|".join(HEADS),
         help="Form of the head; auto: by --dtype, quantised only where the file is.",
+    ),
+]
+CacheDtype = Annotated[
+    str,
+    typer.Option(
+        "--cache-dtype",
+        parser=choice("--cache-dtype", CACHE_DTYPES),
+        metavar="|".join(CACHE_DTYPES),
+        help="Form of keys and values; auto: as the layers compute. int8 takes about half of bf16.",
     ),
 ]
 Threads = Annotated[

@@ -36,9 +36,7 @@ def prompt(
     ] = None,
     generation_prompt: Annotated[
         bool,
-        typer.Option(
-            " /--no-generation-prompt", help="Leave out the beginning of the reply.", show_default=False
-        ),
+        typer.Option(" /--no-generation-prompt", help="Leave out the beginning of the reply.", show_default=False),
     ] = True,
 ) -> None:
     """Print the exact text a model is fed.

@@ -66,6 +66,7 @@ def run(
     ] = None,
     dtype: options.Dtype = "auto",
     head: options.Head = "auto",
+    cache_dtype: options.CacheDtype = "auto",
     context: Annotated[
         int | None,
         typer.Option(
@@ -113,6 +114,7 @@ def run(
         card=card,
         dtype=dtype,
         head=head,
+        cache_dtype=cache_dtype,
         context=context,
         threads=threads,
         draft=None if draft is None else card_of(draft),

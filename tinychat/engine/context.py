@@ -26,7 +26,8 @@ class Context:
 
     def __init__(self, model: Model, capacity: int, dtype: torch.dtype, kept: int = MOST_KEPT) -> None:
         """Reserve caches of `capacity` tokens; `kept` sequences may stay beside the one that grows."""
-        self._most_kept = kept
+        self.most_kept = kept
+        """Sequences that may stay beside the one that grows; 0: what a prompt parts from is forgotten."""
         self.model = model
         self.capacity = capacity
         self.ids: list[int] = []
@@ -151,9 +152,9 @@ class Context:
 
     def _keep(self) -> None:
         """Keep the sequence as it is; another takes its place, of the same blocks."""
-        while len(self._kept) >= max(self._most_kept, 1):
+        while len(self._kept) >= max(self.most_kept, 1):
             self._drop()
-        if self._most_kept > 0:
+        if self.most_kept > 0:
             self._kept.append((self.ids[:], self.sequence))
             self.sequence = self.sequence.fork()
 

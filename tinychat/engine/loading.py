@@ -29,6 +29,7 @@ from tinychat.protocol import LoadModel, ModelInfo, SamplerSettings
 if TYPE_CHECKING:
     from tinychat.engine.drafting import DraftPlan
 
+CACHE_DTYPES: Final = ("auto", "int8")
 LEAST_ASKED: Final = 16
 """Fewest tokens a context may be asked to hold."""
 BASE_MAX_TOKENS: Final = 256
@@ -158,7 +159,7 @@ def load(
             f"{found.config.vocab_size:,}.",
             "They don't belong together: fetch the model again.",
         )
-    cache_dtype = torch.float32 if all(f == "fp32" for _, f in planned.forms["layers"]) else torch.bfloat16
+    cache_dtype = _cache_dtype(command.cache_dtype, planned)
     capacity, shortened = _context(command, found, planned, outline.attention, cache_dtype, draft)
 
     def moved(weights: Weights) -> None:
@@ -226,6 +227,15 @@ def policy_of(command: LoadModel, can: Abilities) -> Policy:
     if command.device != "cpu":
         raise UsageError(f"The device is {command.device!r}, but tinychat runs on the CPU for now.", "Leave it out.")
     return Policy(command.dtype, can, command.device, command.head)
+
+
+def _cache_dtype(asked: str, planned: Report) -> torch.dtype:
+    """Return the dtype of keys and values."""
+    if asked not in CACHE_DTYPES:
+        raise UsageError(f"The cache's dtype is {asked!r}, but has to be one of {', '.join(CACHE_DTYPES)}.")
+    if asked == "int8":
+        return torch.int8
+    return torch.float32 if all(form == "fp32" for _, form in planned.forms["layers"]) else torch.bfloat16
 
 
 def _context(

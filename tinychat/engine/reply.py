@@ -102,8 +102,13 @@ class Reply:
         if isinstance(made, Prefilled):
             self._reused = made.reused
             self._prefilled_at = time.perf_counter()
-            return [PrefillProgress(self._command.turn_id, made.done, made.total, made.reused)]
+            turn = self._command.turn_id
+            told = [Notice(self._afresh(), turn)] if self._session.context.recomputed and made.done == 0 else []
+            return [*told, PrefillProgress(turn, made.done, made.total, made.reused)]
         return [self._take(made)]
+
+    def _afresh(self) -> str:
+        return f"The conversation is computed from its beginning: {self._session.context.recomputed}."
 
     def finish(self, reason: FinishReason) -> TurnFinished:
         """End the reply. Text that was still held back comes with it."""

@@ -76,6 +76,7 @@ class DraftModel:
             vocabulary: Ids the large model knows; files pad their tables to different sizes.
         """
         self._context = context
+        context.most_kept = 0  # drafts that were refused are of no use
         self._vocabulary = vocabulary
 
     def propose(self, ids: Sequence[int], count: int) -> list[int]:

@@ -59,14 +59,14 @@ def _tanh(x: Any) -> Any:
 
 
 @njit(**COMPILED)
-def _rotated(new: Any, start: int, i: int, half: int, cos: Any, sin: Any, position: int) -> Any:
-    """Return component i of the head that begins at new[start], turned."""
-    x = widen(new[start + i])
-    if i < half:
-        return x * cos[position, i] - widen(new[start + half + i]) * sin[position, i]
-    if i < 2 * half:
-        return x * cos[position, i - half] + widen(new[start + i - half]) * sin[position, i - half]
-    return x
+def _turn(head: Any, half: int, cos: Any, sin: Any, target: Any) -> None:
+    """Fill target [D] with a head [D], its first 2 * half components turned by the angles of its position [half]."""
+    for i in range(half):
+        left, right = widen(head[i]), widen(head[half + i])
+        target[i] = left * cos[i] - right * sin[i]
+        target[half + i] = right * cos[i] + left * sin[i]
+    for i in range(2 * half, len(head)):
+        target[i] = widen(head[i])
 
 
 def keep(x: Any, row: Any, scales: Any, block: int, head: int, place: int) -> None:
@@ -98,14 +98,15 @@ def _keep(x: types.Type, row: types.Array, scales: types.Type, block: Any, head:
 
 @njit(**COMPILED)
 def _attend_part(
-    query: Any, positions: Any, keys: Any, values: Any, key_scales: Any, value_scales: Any, table: Any, head: int,
-    first: int, last: int, window: int, cap: Any, mix: Any, best: Any, mass: Any,
+    query: Any, length: int, group: int, keys: Any, values: Any, key_scales: Any, value_scales: Any, table: Any,
+    head: int, first: int, last: int, window: int, cap: Any, mix: Any, best: Any, mass: Any,
 ) -> None:  # fmt: skip
     """Attend to the blocks first .. last of a sequence.
 
     Args:
         query: fp32 [n, size]: of all tokens and heads of the group, scaled.
-        positions: int64 [n]: of each of them.
+        length: Position of the first of the tokens.
+        group: Heads of a token.
         keys: The pool, [blocks, K, BLOCK, size].
         values: Likewise.
         key_scales: fp32 [blocks, K, BLOCK]; only of int8.
@@ -136,8 +137,8 @@ def _attend_part(
                 wide[j, i] = widen(held[j, i])
         for r in range(rows):
             # Rows that hold no token may hold anything, so what isn't seen is passed over, not multiplied by 0.
-            stop = min(BLOCK, positions[r] + 1 - start)
-            begin = max(0, positions[r] + 1 - window - start)
+            seen = length + r // group + 1 - start
+            stop, begin = min(BLOCK, seen), max(0, seen - window)
             if stop <= begin:
                 weights[r, :] = 0
                 continue
@@ -172,7 +173,7 @@ def _attend_part(
         for j in range(BLOCK):
             for i in range(size):
                 wide[j, i] = widen(held[j, i])
-        newest = min(BLOCK, positions[rows - 1] + 1 - start)
+        newest = min(BLOCK, length + rows // group - start)
         if value_scales.size > 1:
             for r in range(rows):
                 for j in range(newest):
@@ -187,61 +188,38 @@ def _attend_part(
                     mix[r, i] += sum_ab + (c * wide[j + 2, i] + d * wide[j + 3, i])
 
 
-@njit(**COMPILED, parallel=True)
-def _append_attend(
-    qkv: int, tokens: int, kv_heads: int, group: int, size: int, keys: int, values: int, key_scales: int,
-    value_scales: int, table: int,
-    length: int, cos: int, sin: int, half: int, window: int, scale: float, cap: float, parts: int, out: int,
-    like: Any, cache_like: Any,
+@njit(**COMPILED)
+def _append(
+    new: Any, keys: Any, values: Any, key_scales: Any, value_scales: Any, table: Any, length: int, cos: Any, sin: Any,
+    scale: float, query: Any,
 ) -> None:  # fmt: skip
-    """Append `tokens` tokens and attend; numbers are as in `plain.append_attend`, tensors are addresses."""
+    """Write the keys and values of new [T, H + 2 K, D] into the pool, and its queries, turned and scaled, to query
+    [K, T group, D]."""
+    tokens, _, size = new.shape
+    kv_heads = len(query)
+    group = query.shape[1] // tokens
     heads = kv_heads * group
-    width = (heads + 2 * kv_heads) * size
-    end = length + tokens
-    new = array(qkv, (tokens, width), like)
-    result = array(out, (tokens, heads * size), like)
-    # How many blocks there are is the pool's business; one more than any index is enough here.
-    pool = (2**31, kv_heads, BLOCK, size)
-    all_keys, all_values = array(keys, pool, cache_like), array(values, pool, cache_like)
-    scaled = (2**31 if key_scales != 0 else 0, kv_heads, BLOCK)
-    k_scales, v_scales = array(key_scales, scaled, np.float32(0)), array(value_scales, scaled, np.float32(0))
-    blocks = array(table, 2**31, np.int32(0))
-    cosines, sines = array(cos, (end, half), np.float32(0)), array(sin, (end, half), np.float32(0))
-    query = np.empty((kv_heads, tokens * group, size), dtype=np.float32)
-    positions = np.empty(tokens * group, dtype=np.int64)
-    head_row = np.empty(size, dtype=np.float32)
+    turned = np.empty(size, dtype=np.float32)
     for t in range(tokens):
         position = length + t
-        block, row = blocks[position // BLOCK], position % BLOCK
-        for g in range(group):
-            positions[t * group + g] = position
-        for head in range(heads):
-            target = query[head // group, t * group + head % group]
-            for i in range(size):
-                target[i] = _rotated(new[t], head * size, i, half, cosines, sines, position) * np.float32(scale)
-        for head in range(kv_heads):
-            start = (heads + head) * size
-            for i in range(size):
-                head_row[i] = _rotated(new[t], start, i, half, cosines, sines, position)
-            keep(head_row, all_keys[block, head, row], k_scales, block, head, row)
-            start += kv_heads * size
-            for i in range(size):
-                head_row[i] = widen(new[t, start + i])
-            keep(head_row, all_values[block, head, row], v_scales, block, head, row)
-    rows = tokens * group
-    mix = np.empty((kv_heads, parts, rows, size), dtype=np.float32)
-    best = np.empty((kv_heads, parts, rows), dtype=np.float32)
-    mass = np.empty((kv_heads, parts, rows), dtype=np.float32)
-    first, last = max(0, length + 1 - window) // BLOCK, (end - 1) // BLOCK + 1
-    share = (last - first + parts - 1) // parts
-    for task in prange(kv_heads * parts):
-        head, part = task // parts, task % parts
-        begin = first + part * share
-        room = mix[head, part], best[head, part], mass[head, part]
-        _attend_part(
-            query[head], positions, all_keys, all_values, k_scales, v_scales, blocks, head, begin,
-            min(begin + share, last), window, np.float32(cap), room[0], room[1], room[2],
-        )  # fmt: skip
+        block, row = table[position // BLOCK], position % BLOCK
+        for head in range(heads + 2 * kv_heads):
+            half = cos.shape[1] if head < heads + kv_heads else 0
+            _turn(new[t, head], half, cos[position], sin[position], turned)
+            if head < heads:
+                for i in range(size):
+                    query[head // group, t * group + head % group, i] = turned[i] * np.float32(scale)
+            elif head < heads + kv_heads:
+                keep(turned, keys[block, head - heads, row], key_scales, block, head - heads, row)
+            else:
+                place = head - heads - kv_heads
+                keep(turned, values[block, place, row], value_scales, block, place, row)
+
+
+@njit(**COMPILED)
+def _join(mix: Any, best: Any, mass: Any, group: int, result: Any) -> None:
+    """Fill result [T, H, D] from what the parts of each kv head gave: [K, parts, T group, ...]."""
+    kv_heads, parts, rows, size = mix.shape
     for head in range(kv_heads):
         for r in range(rows):
             top = best[head, 0, r]
@@ -251,9 +229,41 @@ def _append_attend(
             for part in range(parts):
                 best[head, part, r] = exp(best[head, part, r] - top)
                 total += mass[head, part, r] * best[head, part, r]
-            start = (head * group + r % group) * size
             for i in range(size):
                 x = np.float32(0)
                 for part in range(parts):
                     x += mix[head, part, r, i] * best[head, part, r]
-                result[r // group, start + i] = narrow(x / total, like)
+                result[r // group, head * group + r % group, i] = narrow(x / total, result[0, 0, 0])
+
+
+@njit(**COMPILED, parallel=True)
+def _append_attend(
+    qkv: int, tokens: int, kv_heads: int, group: int, size: int, keys: int, values: int, key_scales: int,
+    value_scales: int, table: int, length: int, cos: int, sin: int, half: int, window: int, scale: float, cap: float,
+    parts: int, out: int, like: Any, cache_like: Any,
+) -> None:  # fmt: skip
+    """Append `tokens` tokens and attend; numbers are as in `plain.append_attend`, tensors are addresses."""
+    heads, rows, end = kv_heads * group, tokens * group, length + tokens
+    # How many blocks there are is the pool's business; more than any index is enough here.
+    pool = (2**31, kv_heads, BLOCK, size)
+    all_keys, all_values = array(keys, pool, cache_like), array(values, pool, cache_like)
+    scaled = (2**31 if key_scales != 0 else 0, kv_heads, BLOCK)
+    k_scales, v_scales = array(key_scales, scaled, np.float32(0)), array(value_scales, scaled, np.float32(0))
+    blocks = array(table, 2**31, np.int32(0))
+    cosines, sines = array(cos, (end, half), np.float32(0)), array(sin, (end, half), np.float32(0))
+    query = np.empty((kv_heads, rows, size), dtype=np.float32)
+    new = array(qkv, (tokens, heads + 2 * kv_heads, size), like)
+    _append(new, all_keys, all_values, k_scales, v_scales, blocks, length, cosines, sines, scale, query)
+    mix = np.empty((kv_heads, parts, rows, size), dtype=np.float32)
+    best = np.empty((kv_heads, parts, rows), dtype=np.float32)
+    mass = np.empty((kv_heads, parts, rows), dtype=np.float32)
+    first, last = max(0, length + 1 - window) // BLOCK, (end - 1) // BLOCK + 1
+    share = (last - first + parts - 1) // parts
+    for task in prange(kv_heads * parts):
+        head, part = task // parts, task % parts
+        begin = first + part * share
+        _attend_part(
+            query[head], length, group, all_keys, all_values, k_scales, v_scales, blocks, head, begin,
+            min(begin + share, last), window, np.float32(cap), mix[head, part], best[head, part], mass[head, part],
+        )  # fmt: skip
+    _join(mix, best, mass, group, array(out, (tokens, heads, size), like))
