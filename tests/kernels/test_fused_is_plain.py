@@ -100,7 +100,7 @@ def test_several_rows(seed, rows, width, dtype, out):
     """Catches a row that is normed by another's mean, or written over another."""
     x, weight, delta = normal(seed, rows, width, dtype=dtype), normal(seed + 1, width), normal(seed + 2, rows, width)
     assert_close(fused.rms_norm(x, weight, 1e-6, out), plain.rms_norm(x, weight, 1e-6, out), atol=1e-6)
-    both = x.float(), x.float()
+    both = x.float().clone(), x.float().clone()
     ours = fused.add_rms_norm(both[0], delta, weight, 1e-6, out)
     assert_close(ours, plain.add_rms_norm(both[1], delta, weight, 1e-6, out), atol=1e-6)
     ours = fused.add_layer_norm(both[0], delta, weight, weight, 1e-5, out)
