@@ -14,8 +14,8 @@ from tinychat.engine.opening import Opened, open_model
 from tinychat.engine.speculation import DraftModel, PromptLookup, Proposer
 from tinychat.errors import TinychatError
 from tinychat.kernels import Kernels
-from tinychat.models.cache import cache_bytes
 from tinychat.models.linear import abilities
+from tinychat.models.paged_cache import cache_bytes
 from tinychat.protocol import LoadModel
 
 
