@@ -494,7 +494,7 @@ def test_a_model_that_doesn_t_fit(tiny: Tiny, engine, monkeypatch, context, fits
     """Refused before a weight is read, with what it needs and what there is."""
     path = tiny.safetensors("llama").path
     info = engine.load(path).info
-    free = info.weights_bytes + cache_size(path, 150)
+    free, needed = info.weights_bytes + cache_size(path, 150), cache_size(path, context)
     monkeypatch.setattr(memory, "available", lambda: free)
     reads: list[None] = []
     real = FileTensor.dense
@@ -504,7 +504,7 @@ def test_a_model_that_doesn_t_fit(tiny: Tiny, engine, monkeypatch, context, fits
         assert engine.wait(ModelReady, load_id=2).info.context == context
         return
     failed = engine.wait(EngineFailed, load_id=2)
-    for number in (info.weights_bytes, cache_size(path, context), free):
+    for number in (info.weights_bytes, needed, free):
         assert memory.gigabytes(number) in failed.summary
     assert f"{context} tokens" in failed.summary
     assert failed.remedy
