@@ -1,4 +1,4 @@
-"""LongRoPE where a sequence passes the length of the first training: everything in it turns by other angles from there."""
+"""LongRoPE where a sequence passes the length of the first training: all of it turns by other angles from there."""
 
 from __future__ import annotations
 
