@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from tinychat.catalog import ModelCard
-from tinychat.engine import memory
+from tinychat.engine import loading, memory
 from tinychat.engine.context import Context
-from tinychat.engine.loading import Progress, Session, architecture, load, policy_of
+from tinychat.engine.loading import Progress, Session, architecture, policy_of
 from tinychat.engine.opening import Opened, open_model
 from tinychat.engine.speculation import DraftModel, PromptLookup, Proposer
 from tinychat.errors import TinychatError
@@ -89,11 +89,11 @@ def load_both(
         TinychatError: One of them can't be loaded, they don't fit together, or not into memory.
     """
     if draft is None or command.draft is None:
-        return load(opened, command, kernels, progress, notices)
+        return loading.load(opened, command, kernels, progress, notices)
     second = open_model(draft, command.draft)
     with second.checkpoint:
         plan = DraftPlan(second, command.draft, opened, command)
-        session = load(opened, command, kernels, progress, (*notices, *plan.notices()), plan)
+        session = loading.load(opened, command, kernels, progress, (*notices, *plan.notices()), plan)
         session.draft = plan.build(kernels, session.info.context, progress)
         session.draft_bytes = plan.weights_bytes
     return session
