@@ -36,7 +36,8 @@ the door of her own cupboard from its hinges, carried it up to the gallery and n
 she stood beside the lamp with her coat held open, and all night long the light went round. In the morning nine boats \
 lay safe in the harbour. Nobody thanked her, for nobody knew, and Margaret went down to make her tea and slept until \
 noon."""
-QUESTION = f'Write this text again word for word, but change the name "Margaret" to "Eleanor" everywhere:\n\n{TEXT}'
+# The text first and the wish after it: smollm2 does as told that way, and says that it is sorry the other way round.
+QUESTION = f'{TEXT}\n\nRepeat the text above exactly, but write "Eleanor" instead of "Margaret".'
 
 
 class Wrong:
