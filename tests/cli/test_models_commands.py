@@ -84,7 +84,8 @@ def test_show_adds_up(tinychat: Command, gpt2_folder: Path) -> None:
     assert set(shown["weights_bytes"]) == {"auto", "fp32", "bf16", "int8", "int4"}
     assert shown["weights_bytes"]["bf16"] < shown["weights_bytes"]["fp32"]
     width = 2 if shown["weights_bytes"]["auto"] == shown["weights_bytes"]["bf16"] else 4
-    assert shown["cache_bytes"] == {"128": 2 * LAYERS * WIDTH * 128 * width}
+    # Four blocks of 32 tokens, and two more for branches.
+    assert shown["cache_bytes"] == {"128": 2 * LAYERS * WIDTH * 6 * 32 * width}
     assert shown["fits"] is True
     assert shown["sampler"]["temperature"] == [0.8, "built-in"]
     assert shown["sampler"]["seed"] == [None, "built-in"]
@@ -136,7 +137,7 @@ def test_show_the_real_model(tinychat: Command, smollm2_path: Path) -> None:
     assert shown["parameters"] == 134_515_008
     assert (shown["arch"], shown["format"], shown["vocabulary"], shown["context"]) == ("Llama", "chat", 49152, 8192)
     assert "<|im_start|>" in shown["template"]
-    assert shown["cache_bytes"]["1024"] in (1024 * 30 * 2 * 192 * size for size in (2, 4))
+    assert shown["cache_bytes"]["1024"] in (41 * 32 * 30 * 2 * 192 * size for size in (2, 4))
 
 
 def test_themes(tinychat: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
