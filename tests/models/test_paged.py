@@ -134,6 +134,19 @@ def test_int8_codes_are_the_nearest():
     assert bool(((codes * scale[..., None] - x).abs() <= scale[..., None] * 0.5001).all())
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("kernels", [plain, fused], ids=["torch", "numba"])
+def test_int8_shows_what_is_no_number(kernels, bad):
+    """Catches a largest number that passes over a NaN: its code would be just another one, and the reply goes on."""
+    for component in range(D):
+        for head in (H, H + K):  # of keys, of values
+            cache = PagedCaches.reserve([SEES_ALL], CAPACITY, torch.int8, "cpu", kernels).layers[0]
+            x = torch.ones(2, H + 2 * K, D)
+            x[0, head, component] = bad
+            for mix in (cache.append_attend(x.flatten(1)), cache.append_attend(torch.ones(1, (H + 2 * K) * D))):
+                assert not bool(mix[-1, : H // K * D].isfinite().any())
+
+
 def test_running_out_is_a_sentence():
     """With numbers, and it can go on when a block is free again."""
     table = BlockTable(BlockPool([SEES_ALL], 2, torch.float32, "cpu"), 1000)

@@ -85,11 +85,12 @@ def _keep(x: types.Type, row: types.Array, scales: types.Type, block: Any, head:
         return rounded
 
     def coded(x: Any, row: Any, scales: Any, block: int, head: int, place: int) -> None:
-        largest = np.float32(0)
+        largest = total = np.float32(0)
         for i in range(len(x)):
             largest = max(largest, abs(x[i]))
+            total += abs(x[i])  # NaN if one of them is; the largest isn't
         scale = largest / np.float32(127)
-        scales[block, head, place] = scale if largest == largest else largest
+        scales[block, head, place] = scale if total == total else total
         for i in range(len(x)):
             row[i] = np.int8(np.rint(x[i] / scale)) if scale > 0 else np.int8(0)
 
