@@ -364,3 +364,23 @@ def test_it_waits_where_nothing_is_accepted():
     assert len(planned.draft([0] * 300, 8)) == 4
     assert planned.accepted == 3
     assert planned.drafted == 8 + 7 * 2 + 2 + 2
+
+
+@pytest.mark.parametrize("variant", ["phi3-long", "phi3-long-window", "llama-dynamic"])
+@pytest.mark.parametrize("reach", [1, 3, 8])
+def test_guesses_end_where_the_angles_change(tiny: Tiny, variant, reach):
+    """Catches a token whose logits come of the longer sequence that its guesses would make: past the original length
+    all positions turn by other angles, and a guess that is refused would have changed the token before it."""
+    built = build(tiny.safetensors(variant).path)
+    original = next(iter(built.context().sequence.rotaries)).rope
+    passed = getattr(original, "original", None) or original.trained
+    for prompt in range(passed - 9, passed + 1):
+        plainly, held = run(built.context(), IDS[:prompt], 12, CHAINS["hot"])
+        expected = [*IDS[:prompt], *(choice.token_id for choice in plainly)]
+        for wrong in ((), range(passed, passed + 20), range(0, 100, 2)):
+            guessing = Eager(Oracle(expected, wrong))
+            settings = replace(CHAINS["hot"], speculate=reach)
+            made, kept = run(built.context(), IDS[:prompt], 12, settings, speculation=guessing)
+            assert [choice.token_id for choice in made] == [choice.token_id for choice in plainly]
+            assert [choice.logprob for choice in made] == pytest.approx([c.logprob for c in plainly], abs=1e-3)
+            assert kept == held

@@ -195,3 +195,48 @@ def test_bytes_are_the_tensors_own(built):
     assert context.nbytes == cache_bytes(built.model.attention, 64, built.cache_dtype)
     context.clear()
     assert (context.used_bytes, context.ids) == (0, [])
+
+
+@pytest.mark.parametrize("variant", ["phi3-long-window", "phi3-window", "phi3-long"])
+@torch.inference_mode()
+def test_a_model_that_raises_in_a_later_step(tiny: Tiny, variant, monkeypatch):
+    """Catches a window that is trimmed to where it began, past which it has moved meanwhile: an assertion would hide
+    the error, and the ids would say that keys are there which aren't."""
+    built = build(tiny.safetensors(variant).path)
+    context, ids = built.context(700), IDS * 11
+    context.reuse(ids)
+    context.forward(ids[:100])
+    real, steps = built.model.forward, []
+
+    def failing(*arguments, **more):
+        steps.append(real(*arguments, **more))
+        if len(steps) == 2:
+            raise MemoryError
+        return steps[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(built.model, "forward", failing)
+        with pytest.raises(MemoryError):
+            context.forward(ids[100:660])
+    assert {cache.length for cache in context.caches} == {len(context.ids)}
+    assert reply(context, ids[:650], 4)[0] == reply(built.context(700), ids[:650], 4)[0]
+
+
+@torch.inference_mode()
+def test_a_change_of_angles_gives_the_new_logits_alone(tiny: Tiny, monkeypatch):
+    """Where a sequence is computed afresh, catches logits of all of it: of a long one they are gigabytes."""
+    monkeypatch.setattr("tinychat.engine.context.STEP", 4)
+    built = build(tiny.safetensors("phi3-long").path)  # whose angles change past 16
+    context, whole = built.context(), built.context()
+    context.forward(IDS[:14])
+    real, rows = built.model.forward, []
+
+    def counting(*arguments, **more):
+        rows.append(real(*arguments, **more))
+        return rows[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(built.model, "forward", counting)
+        logits = context.verify(IDS[14:19])
+    assert [len(part) for part in rows] == [1, 1, 1, 4, 3]
+    torch.testing.assert_close(logits, whole.verify(IDS[:19])[14:], rtol=1e-4, atol=1e-5)

@@ -89,7 +89,7 @@ class Context:
     def forward(self, ids: Sequence[int], probe: Probe = CLOSED) -> torch.Tensor:
         """Append `ids` and return the logits after the last one, fp32 [V].
 
-        Where the model raises, the caches are as before.
+        Where the model raises, the caches are as before, or empty where a window or a rotation has moved on.
 
         Raises:
             OutOfMemory: The blocks of the cache are used up.
@@ -99,6 +99,14 @@ class Context:
     def verify(self, ids: Sequence[int]) -> torch.Tensor:
         """Append `ids` and return the logits after each of them, fp32 [T, V]; as `forward` otherwise."""
         return self._append(ids, CLOSED, every_position=True)
+
+    def ahead(self, most: int) -> int:
+        """Return how many guessed ids, at most `most`, may be verified behind the next one.
+
+        Where a longer sequence turns its positions differently, the next one's logits would be others than alone.
+        """
+        regime, length = self.sequence.regime, len(self.ids) + 1
+        return next((count for count in range(most, 0, -1) if regime(length + count) == regime(length)), 0)
 
     def can_trim(self, length: int) -> bool:
         """Whether `trim` to this length is possible: a window may have moved on."""
@@ -129,14 +137,16 @@ class Context:
         self.sequence.fit(total)
         try:
             parts = [
-                self._step(ids[start : start + STEP], probe, every_position=every_position)
+                # What was in the caches before needs no logits: of a long sequence they would take gigabytes.
+                self._step(ids[start : start + STEP], probe, every_position=every_position and start + STEP > skipped)
                 for start in range(0, len(ids), STEP)
             ]
         except BaseException:
-            self._trim(before)
+            # After several steps, a window may have moved past what the first one began with.
+            self._trim(before if self.can_trim(before) else 0)
             raise
         self.ids.extend(ids)
-        return torch.cat(parts)[skipped:] if every_position else parts[-1]
+        return torch.cat(parts)[-(len(ids) - skipped) :] if every_position else parts[-1]
 
     def _step(self, ids: Sequence[int], probe: Probe, *, every_position: bool) -> torch.Tensor:
         tensor = torch.tensor(ids, dtype=torch.long, device=self.model.device)

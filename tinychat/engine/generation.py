@@ -98,7 +98,7 @@ def generate(
                 context.trim(len(ids) - 1)
                 # The last token needs no logits after it, and what is dictated needs no guess.
                 most = min(settings.speculate, tokens - 2 - index) if index + 1 >= len(forced) else 0
-                guessed = speculation.draft(ids, most)
+                guessed = speculation.draft(ids, context.ahead(most))
                 fed = [choice.token_id, *guessed]
                 rows, place = context.verify(fed) if guessed else context.forward(fed)[None], 0
     finally:
