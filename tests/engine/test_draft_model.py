@@ -10,7 +10,7 @@ from driven import Driven, driven, load_command
 from rulers import card
 from tiny import Tiny
 
-from tinychat.engine import memory
+from tinychat.engine import bench, memory
 from tinychat.protocol import EngineFailed, MemoryStats, SamplerSettings
 
 TEXT = "The capital of France is"
@@ -43,6 +43,25 @@ def test_a_draft_model_guesses(engine: Driven, tiny: Tiny) -> None:
     assert both.cache_reserved == 2 * alone.cache_reserved
     assert engine.reply(TEXT, 3, 30, sampler=AHEAD).ids == plain.ids
     assert engine.reply(TEXT, 4, 30).kernel == plain.kernel, "off is off"
+
+
+def test_every_measured_run_is_cold(engine: Driven, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a draft model that has read the prompt in the run before, so that it guesses sooner than in a chat."""
+    path = tiny.safetensors("llama").path
+    engine.load(path, 1, draft=card(path, name="small"))
+    real, held = bench.generate, []
+
+    def generate(context, *arguments, **more):
+        held.append((len(context.ids), len(drafting.ids)))
+        return real(context, *arguments, **more)
+
+    monkeypatch.setattr(bench, "generate", generate)
+    monkeypatch.setattr(bench, "_read_rate", lambda: 1.0)  # takes seconds
+    drafting = engine.engine.call(lambda session: session.draft)
+    engine.engine.call(
+        lambda session: bench.measure(session, prompt_tokens=8, new_tokens=20, runs=2, detail="none", speculate=4)
+    )
+    assert held == [(0, 0)] * 3
 
 
 def test_another_vocabulary_is_refused(engine: Driven, tiny: Tiny, gpt2_folder: Path) -> None:

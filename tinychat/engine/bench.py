@@ -105,6 +105,8 @@ def _run(
 ) -> tuple[float, float, float]:
     """Return the seconds to the first token, of the prefill, and from the first token to the last."""
     session.context.clear()
+    if session.draft is not None:
+        session.draft.clear()
     started = prefilled = time.perf_counter()
     chosen: list[float] = []
     speculation = Speculation(proposer(session))
