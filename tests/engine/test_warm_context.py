@@ -240,3 +240,18 @@ def test_a_change_of_angles_gives_the_new_logits_alone(tiny: Tiny, monkeypatch):
         logits = context.verify(IDS[14:19])
     assert [len(part) for part in rows] == [1, 1, 1, 4, 3]
     torch.testing.assert_close(logits, whole.verify(IDS[:19])[14:], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["phi3-window", "phi3-long"])
+@torch.inference_mode()
+def test_of_two_versions_the_one_that_can_go_on(tiny: Tiny, variant):
+    """Catches a prompt computed afresh since the older of two kept versions is of no use, by its window or its angles:
+    the other one begins with it, too."""
+    context, prompt = build(tiny.safetensors(variant).path).context(400), IDS[:12]
+    for version, length in ((IDS, 150), (IDS[::-1], 3), ([7, 8, 9], 1)):  # the last is another conversation
+        begun = prompt if version != [7, 8, 9] else version
+        held = context.reuse(begun)
+        context.forward(begun[held:])
+        for token in (version * 3)[:length]:
+            context.forward([token])
+    assert (context.reuse(prompt), context.recomputed) == (11, "")

@@ -66,19 +66,27 @@ class Context:
         """
         self.recomputed = ""
         most = len(prompt) - 1
-        same = _common(self.ids, prompt, most)
-        found = max(self._kept, key=lambda kept: _common(kept[0], prompt, most), default=None)
-        if found is not None and _common(found[0], prompt, most) > same:
-            same = _common(found[0], prompt, most)
+        turned = self.sequence.regime(len(prompt))
+
+        def reach(ids: Sequence[int], sequence: PagedCaches) -> tuple[int, bool]:
+            """Return how many ids of the prompt a sequence begins with, and whether it can go on from there."""
+            same = _common(ids, prompt, most)
+            return same, not same or (sequence.turned == turned and sequence.can_trim(same))
+
+        same, usable = reach(self.ids, self.sequence)
+        found = max(self._kept, key=lambda kept: reach(*kept), default=None)
+        if found is not None and reach(*found) > (same, usable):
+            same, usable = reach(*found)
             self._kept.remove(found)
             self._kept.append((self.ids, self.sequence))
             self.ids, self.sequence = found
         self._target = len(prompt)
-        if same and self.sequence.turned != self.sequence.regime(len(prompt)):
-            self.recomputed = "the model turns its positions differently at this length"
-            same = 0
-        elif not self.sequence.can_trim(same):
-            self.recomputed = "the window of its layers has moved past the place where the conversation changed"
+        if not usable:
+            self.recomputed = (
+                "the window of its layers has moved past the place where the conversation changed"
+                if self.sequence.turned == turned
+                else "the model turns its positions differently at this length"
+            )
             same = 0
         if same < len(self.ids) - 1:
             self._keep()
