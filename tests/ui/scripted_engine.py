@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tinychat.protocol import (
+    CacheBlocks,
     CacheStats,
     Cancel,
     Command,
@@ -145,7 +146,7 @@ def stats(info: ModelInfo = INFO, used: int = 0, reused: int = 0) -> tuple[Cache
     """Gauges for a cache with `used` tokens."""
     reserved_bytes = info.cache_bytes // info.layers
     layer = LayerCache(used, info.context, reserved_bytes * used // info.context, reserved_bytes, "bf16")
-    cache = CacheStats((layer,) * info.layers, reused)
+    cache = CacheStats((layer,) * info.layers, reused, CacheBlocks(10, 2, 311))
     used_bytes = layer.used_bytes * info.layers
     memory = MemoryStats(info.weights_bytes, used_bytes, info.cache_bytes, 480_000_000, 9_200_000_000)
     return cache, memory

@@ -35,7 +35,8 @@ async def test_the_large_screen(open_chat: OpenChat) -> None:
         assert right[3] == "│   top-k       ━━━━●────────────────      40"
         assert right[5] == "│   min-p       ●────────────────────     off"
         assert "│ █ 280 reused  ▓ 32 new               · free" in right
-        assert right[18] == "│  0 ▎·····   8 ▎·····  16 ▎·····  24 ▎·····"
+        assert right[18] == "│ blocks: 10 used, 2 shared, 311 free"
+        assert right[19] == "│  0 ▎·····   8 ▎·····  16 ▎·····  24 ▎·····"
         assert "│ Memory                       process 480 MB" in right
         assert rows[41].startswith("─ tokens 4 · 0.1 % of 8,192 ───")
         assert rows[42].startswith("▐What▌▐␣about▌▐␣it▌▐?▌")
