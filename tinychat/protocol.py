@@ -2,6 +2,8 @@
 
 Everything here is frozen data of numbers, strings, bytes and tuples, so that it can cross a thread today and a socket
 tomorrow. An engine is anything with the three methods of `Engine`: the local thread, a script in the tests.
+
+It is one file of more than 400 lines because it is one contract: whoever writes either side reads it whole.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from tinychat.models.base import Model
 from tinychat.models.paged import STEP
 from tinychat.models.paged_cache import PagedCache, PagedCaches
 from tinychat.models.probe import CLOSED, Probe
+from tinychat.protocol import CacheBlocks
 
 MOST_KEPT: Final = 8
 """Sequences that are kept beside the one that grows."""
@@ -24,9 +25,9 @@ class Context:
     are any: another version of a reply is found again without computing it.
     """
 
-    def __init__(self, model: Model, capacity: int, dtype: torch.dtype, kept: int = MOST_KEPT) -> None:
-        """Reserve caches of `capacity` tokens; `kept` sequences may stay beside the one that grows."""
-        self.most_kept = kept
+    def __init__(self, model: Model, capacity: int, dtype: torch.dtype) -> None:
+        """Reserve caches of `capacity` tokens."""
+        self.most_kept = MOST_KEPT
         """Sequences that may stay beside the one that grows; 0: what a prompt parts from is forgotten."""
         self.model = model
         self.capacity = capacity
@@ -53,6 +54,17 @@ class Context:
     def used_bytes(self) -> int:
         """Bytes of all blocks in use, those of kept sequences too."""
         return sum(pool.nbytes // pool.blocks * (pool.blocks - pool.free) for pool in self.sequence.pools)
+
+    @property
+    def blocks(self) -> CacheBlocks:
+        """What became of the blocks, of all sequences together."""
+        pools = self.sequence.pools
+        return CacheBlocks(
+            sum(pool.blocks - pool.free for pool in pools),
+            sum(pool.shared for pool in pools),
+            sum(pool.free for pool in pools),
+            sum(pool.failures for pool in pools),
+        )
 
     @property
     def held(self) -> tuple[tuple[int, ...], ...]:

@@ -23,7 +23,6 @@ from tinychat.engine import memory
 from tinychat.engine.opening import Opened, open_model
 from tinychat.errors import Cancelled, TinychatError, UsageError
 from tinychat.protocol import (
-    CacheBlocks,
     CacheStats,
     Cancel,
     Command,
@@ -382,14 +381,7 @@ class LocalEngine:
             LayerCache(c.length, c.capacity, c.used_bytes, c.nbytes, str(c.dtype).removeprefix("torch."))
             for c in session.context.caches
         )
-        pools = session.context.sequence.pools
-        blocks = CacheBlocks(
-            sum(pool.blocks - pool.free for pool in pools),
-            sum(pool.shared for pool in pools),
-            sum(pool.free for pool in pools),
-            sum(pool.failures for pool in pools),
-        )
-        self._outbox.put(CacheStats(layers, reused, blocks))
+        self._outbox.put(CacheStats(layers, reused, session.context.blocks))
         ours = session.weights_bytes, session.used_bytes, session.reserved_bytes
         self._outbox.put(MemoryStats(*ours, memory.process(), memory.available()))
 
