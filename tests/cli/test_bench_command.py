@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ended_command import Command
 
+from tinychat.engine import bench
+from tinychat.engine.loading import Session
+from tinychat.models.paged_cache import blocks
+
 KEYS = [
     *("model", "arch", "dtype", "head_dtype", "threads", "kernel", "load_s", "ttft_s", "prefill_tok_s"),
     *("decode_tok_s", "weights_bytes", "rss_bytes", "read_gb_s", "decode_limit_tok_s", "decode_of_limit"),
+    "cache_blocks",
 ]
 SMALL = ("--prompt-tokens", "40", "--new-tokens", "20", "--runs", "2")
 
@@ -36,6 +42,24 @@ def test_json_is_as_promised(tinychat: Command, gpt2_folder: Path) -> None:
     per_token = found["weights_bytes"] - embeddings + cache
     assert found["decode_limit_tok_s"] == pytest.approx(found["read_gb_s"] * 1e9 / per_token)
     assert found["rss_bytes"] > found["weights_bytes"]
+    # 59 tokens are in the cache in the end, in blocks of 32; the context is 128 tokens.
+    assert found["cache_blocks"] == {"used": 2, "shared": 0, "free": blocks(None, 128) - 2, "failures": 0}
+
+
+def test_blocks_that_were_lacking_are_counted(
+    tinychat: Command, gpt2_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Would catch: failures left out, or those before what is measured counted in."""
+    real = bench._run
+
+    def short_of_blocks(session: Session, *arguments: Any) -> tuple[float, float, float]:
+        session.context.sequence.pools[0].failures += 3
+        return real(session, *arguments)
+
+    monkeypatch.setattr(bench, "_run", short_of_blocks)
+    ended = tinychat("bench", str(gpt2_folder), *SMALL)
+    assert ended.status == 0
+    assert f"cache blocks  2 used, 0 shared, {blocks(None, 128) - 2} free, 6 allocation failures" in ended.text
 
 
 @pytest.mark.parametrize("detail", ["none", "basic", "full"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, cast
 
 import typer
@@ -106,6 +107,7 @@ def bench(
         "read_gb_s": measured.read_rate / 1e9,
         "decode_limit_tok_s": measured.decode_limit,
         "decode_of_limit": measured.decode_rate / measured.decode_limit,
+        "cache_blocks": asdict(measured.blocks),
     }
     if lost is not None:
         found |= as_keys(lost)
@@ -113,6 +115,8 @@ def bench(
     if as_json:
         results.json(found)
         return
+    blocks = measured.blocks
+    taken = f"{blocks.used:,} used, {blocks.shared:,} shared, {blocks.free:,} free"
     shape = f"{prompt_tokens} prompt tokens, {new_tokens} new ones, detail {detail}, {runs} cold runs (medians)"
     for label, value in (
         ("model", f"{info.name} ({info.architecture}, {figures.parameters(info.parameters)})"),
@@ -125,6 +129,7 @@ def bench(
         ("decode", figures.rate(measured.decode_rate)),
         ("memory reads", f"{measured.read_rate / 1e9:.1f} GB/s, which allow {figures.rate(measured.decode_limit)}"),
         ("of that limit", f"{measured.decode_rate / measured.decode_limit:.0%}"),
+        ("cache blocks", f"{taken}, {blocks.failures:,} allocation failures"),
         ("loss", figures.loss(lost or info.loss)),
         ("process", figures.memory(measured.process_bytes)),
     ):

@@ -7,7 +7,7 @@ text is decoded and nothing crosses a thread.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
@@ -21,7 +21,7 @@ from tinychat.engine.speculation import Speculation
 from tinychat.errors import UsageError
 from tinychat.models.embedding import Embedding
 from tinychat.models.paged_cache import read_bytes
-from tinychat.protocol import Detail, SamplerSettings
+from tinychat.protocol import CacheBlocks, Detail, SamplerSettings
 
 _LARGE: Final = 2**30
 """Bytes of the buffer that is read to time the memory: more than any cache of a CPU holds."""
@@ -42,6 +42,8 @@ class Measured:
     """Bytes a second that all threads together read from memory."""
     decode_limit: float
     """Tokens a second if a token took no longer than reading what it has to read."""
+    blocks: CacheBlocks
+    """Of the cache when the last run ended; failures are those of all runs."""
 
 
 def prompt_ids(count: int, vocabulary: int) -> list[int]:
@@ -75,7 +77,9 @@ def measure(
     prompt = prompt_ids(prompt_tokens, session.info.vocabulary_size)
     greedy = SamplerSettings(temperature=0.0, speculate=speculate)
     _run(session, prompt[:1], 2, detail, greedy)  # what a process does once, no chat waits for
+    failures = context.blocks.failures
     timed = [_run(session, prompt, new_tokens, detail, greedy) for _ in range(runs)]
+    blocks = context.blocks
     context.clear()
     process_bytes = memory.process()
     read_rate = _read_rate()
@@ -86,6 +90,7 @@ def measure(
         process_bytes=process_bytes,
         read_rate=read_rate,
         decode_limit=read_rate / bytes_per_token(session, prompt_tokens + new_tokens / 2),
+        blocks=replace(blocks, failures=blocks.failures - failures),
     )
 
 
