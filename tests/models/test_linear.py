@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rulers import NO_ABILITIES
 
@@ -63,8 +63,27 @@ def blocks(seed: int, rows: int, width: int, bits: int) -> tuple[BlockMatrix, to
     return BlockMatrix(codes, scale, zero), dense
 
 
+def rounding(matrix: BlockMatrix, dense: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Return the most that a product by blocks may be off, fp64 [T, rows].
+
+    An activation is off by half a step of its group, which is the largest of the group / 32767; multiplying by the
+    reciprocal of the step, and rounding both, adds less than 1 / 128 of one. What follows is fp32: of a group, code *
+    scale and zero are summed apart, so their sizes count, and none of their terms goes through more than 2 roundings a
+    group (it and the sum so far) and 8 besides, of 2^-24 each.
+    """
+    groups = matrix.width // 32
+    steps = (x.double().view(len(x), groups, 32).abs().amax(2) / 32767).repeat_interleave(32, 1)
+    sizes = dense.double().abs()
+    if matrix.zeros is not None:
+        zeros = matrix.zeros.double().transpose(1, 2).flatten(0, 1)[: matrix.rows].repeat_interleave(32, 1)
+        sizes = (dense - zeros).abs() + zeros.abs()
+    largest = (x.double().abs() + steps) @ sizes.T + (0 if bias is None else bias.double().abs())
+    return (0.5 + 2**-7) * steps @ dense.double().abs().T + (2 * groups + 8) * 2**-24 * largest
+
+
 @needs_blocks
 @relaxed
+@example(seed=44, rows=44, width=32, tokens=4, bits=4, biased=False)  # one group a row: little averages out
 @given(
     st.integers(0, 99),
     st.integers(1, 70),
@@ -80,8 +99,8 @@ def test_products_by_blocks(seed, rows, width, tokens, bits, biased):
     x, bias = random(seed + 2, tokens, width), random(seed + 3, rows) if biased else None
     made = Blocked(matrix, bias)
     assert made.form == f"int{bits}"
-    # Activations are rounded to 16 bits of the largest of their group (measured: 1.0e-5 of the sum of sizes).
-    assert error(made, x, dense, bias) < 3e-5
+    y, exact = made.forward(x).double(), x.double() @ dense.double().T + (0 if bias is None else bias.double())
+    assert bool(((y - exact).abs() <= rounding(matrix, dense, x, bias)).all())
     assert made.nbytes == block_bytes(bits, rows, width) + (4 * rows if biased else 0)
 
 
@@ -201,7 +220,7 @@ def test_abilities_are_tried(monkeypatch, fault):
 
     def broken(*arguments: object) -> torch.Tensor:
         if fault == "gives wrong numbers":
-            return torch.zeros(2, 32, dtype=torch.bfloat16)
+            return torch.zeros(len(arguments[1]), 33)
         raise RuntimeError("this CPU can't")
 
     if fault == "is absent":
@@ -214,3 +233,32 @@ def test_abilities_are_tried(monkeypatch, fault):
         monkeypatch.setattr(Packed, "forward", broken)
         monkeypatch.setattr(Blocked, "forward", broken)
     assert abilities.__wrapped__() == NO_ABILITIES
+
+
+@needs_blocks
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("tokens", [1, 5])
+def test_every_kind_of_block_product_is_tried(monkeypatch, bits, tokens):
+    """Catches a probe of one kind that answers for all: codes of 4 and 8 bits, one token and several, are four
+    compiled functions, and each can be the one that is wrong."""
+    real = Blocked.forward
+
+    def faulty(self: Blocked, x: torch.Tensor) -> torch.Tensor:
+        return real(self, x) + (1 if self.matrix.bits == bits and len(x) == tokens else 0)
+
+    monkeypatch.setattr(Blocked, "forward", faulty)
+    tried = abilities.__wrapped__()
+    assert not tried.blocks
+    assert (tried.fp32, tried.bf16) == (abilities().fp32, abilities().bf16)
+
+
+def test_dense_products_are_tried_by_one_token_and_by_several(monkeypatch):
+    """Catches a product that is right for a prompt and wrong for a token, or has lost a row."""
+    real = Packed.forward
+    for tokens in (1, 5):
+        for wrong in (lambda y: y * 1.1, lambda y: y[:, :-1]):
+            monkeypatch.setattr(
+                Packed, "forward", lambda self, x, n=tokens, w=wrong: w(real(self, x)) if len(x) == n else real(self, x)
+            )
+            tried = abilities.__wrapped__()
+            assert (tried.fp32, tried.bf16, tried.blocks) == (False, False, abilities().blocks)

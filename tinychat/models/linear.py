@@ -162,22 +162,28 @@ class Abilities:
 
 @cache
 def abilities() -> Abilities:
-    """Try each product on a small matrix and hold it against the plain one."""
-    codes = torch.arange(32 * 64).view(32, 64).remainder(15).to(torch.uint8)
-    weight = codes * 0.125 - 1.0  # exact in bf16
-    x = torch.arange(2 * 64).view(2, 64).remainder(17) / 8 - 1.0
+    """Try each product on small matrices, by one token and by several, and hold it against the plain one."""
+    # 33 rows and 5 tokens are no multiples of what the products take at once. All numbers are exact in bf16.
+    signed = torch.arange(33 * 64).view(33, 64).remainder(15) - 7
+    x = torch.arange(5 * 64).view(5, 64).remainder(17) / 8 - 1.0
+    scale, zero = torch.full((33, 2), 0.125), torch.full((33, 2), -0.875)
+    weight = signed * 0.125
 
     def works(make: Callable[[], Linear]) -> bool:
         try:
             made = make()
-            y = made.forward(x.to(made.activations)).float()
+            return all(right(x[:tokens], made.forward(x[:tokens].to(made.activations))) for tokens in (1, 2, 5))
         except (RuntimeError, AttributeError, ImportError):
             return False
-        return torch.allclose(y, x @ weight.T, rtol=1e-2, atol=1e-2)
 
-    blocks = BlockMatrix(codes, torch.full((32, 2), 0.125), torch.full((32, 2), -1.0))
+    def right(x: torch.Tensor, y: torch.Tensor) -> bool:
+        expected = x @ weight.T
+        return y.shape == expected.shape and torch.allclose(y.float(), expected, rtol=1e-2, atol=1e-2)
+
+    four = BlockMatrix((signed + 7).to(torch.uint8), scale, zero)
+    eight = BlockMatrix(signed.to(torch.int8), scale, torch.zeros_like(zero))
     return Abilities(
         fp32=works(lambda: Packed(weight)),
         bf16=works(lambda: Packed(weight.bfloat16())),
-        blocks=works(lambda: Blocked(blocks)),
+        blocks=works(lambda: Blocked(four)) and works(lambda: Blocked(eight)),
     )
