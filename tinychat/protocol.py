@@ -121,6 +121,9 @@ class LoadModel:
     """Form of the head: auto, bf16, int8, int4. auto is `dtype` where that is dense, else what the file holds."""
     cache_dtype: str = "auto"
     """Form of the caches: auto (as the layers' products: bf16 or fp32), or int8, which has to be asked for."""
+    prefill_copy: str = "auto"
+    """Whether weights in blocks get a bf16 copy, which long prompts are multiplied by: auto (where the processor gains
+    by it and memory is plentiful), always, never. A draft model gets none."""
     context: int | None = None
     """Tokens the caches hold; None chooses by the model and the free memory."""
     threads: int | None = None
@@ -261,14 +264,14 @@ class ModelInfo:
     """Tokens the model was made for."""
     layers: int
     weights_bytes: int
-    """Bytes resident for weights, each shared tensor counted once."""
+    """Bytes resident for weights, each shared tensor counted once, and a copy for prompts too."""
     cache_bytes: int
     """Bytes reserved for all caches."""
     vocabulary: str
     """Hash of the vocabulary, as in `Message.vocabulary`."""
     vocabulary_size: int
     kernel: str
-    """The path replies will take: "numba", "torch"."""
+    """The path replies will take: "numba", "torch"; "numba+copy" where long prompts go through a bf16 copy."""
     threads: int
     load_seconds: float
     """From the files on disk to ready, without importing torch and compiling kernels."""
@@ -278,6 +281,10 @@ class ModelInfo:
     """Limit of a reply where the person sets none; base models never stop by themselves."""
     loss: QuantisationLoss | None = None
     """What this form loses, if it was measured before."""
+    copy_bytes: int = 0
+    """Those of `weights_bytes` that are a bf16 copy of weights in blocks, for long prompts."""
+    copy_reason: str = ""
+    """A sentence: why there is such a copy, or none; empty where no weights are in blocks."""
     notices: tuple[str, ...] = ()
     """What the person has to be told: fallbacks, a context smaller than the model's, ignored settings."""
 
@@ -404,6 +411,8 @@ class MemoryStats:
     """Resident size of this process."""
     available: int
     """What the operating system could still give."""
+    copy: int = 0
+    """Those of `weights` that are a bf16 copy, for long prompts."""
 
 
 @dataclass(frozen=True, slots=True)

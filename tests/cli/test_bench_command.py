@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 from ended_command import Command
+from tiny import Tiny
 
 from tinychat.engine import bench
 from tinychat.engine.loading import Session
+from tinychat.models.linear import abilities
 from tinychat.models.paged_cache import blocks
 
+needs_copies = pytest.mark.skipif(
+    not (abilities().blocks and abilities().bf16), reason="there is nothing to copy, or no copy"
+)
 KEYS = [
     *("model", "arch", "dtype", "head_dtype", "threads", "kernel", "load_s", "ttft_s", "prefill_tok_s"),
     *("decode_tok_s", "weights_bytes", "rss_bytes", "read_gb_s", "decode_limit_tok_s", "decode_of_limit"),
@@ -75,6 +80,22 @@ def test_more_than_the_context_holds(tinychat: Command, gpt2_folder: Path) -> No
     ended = tinychat("bench", str(gpt2_folder))
     assert (ended.status, ended.stdout) == (2, b"")
     assert "512 prompt tokens and 128 new ones are more than the context of repo holds, 128." in ended.stderr
+
+
+@needs_copies
+def test_a_copy_for_prompts_is_named(tinychat: Command, tiny: Tiny, tmp_path: Path, monkeypatch) -> None:
+    """Would catch: speeds with a copy that look like speeds without one; a loss that is said to be the copy's."""
+    monkeypatch.setattr("tinychat.paths.data_dir", lambda: tmp_path)
+    path = str(tiny.gguf("llama", "Q4_1").path)
+    with_copy = ("bench", path, *SMALL, "--prefill-copy", "always")
+    ended = tinychat(*with_copy, "--loss")
+    assert ended.status == 0, ended.stderr
+    assert "copy          Long prompts are multiplied by a bf16 copy of the weights, " in ended.text
+    assert "its copy for long prompts is not measured" in ended.text
+    found, without = tinychat(*with_copy, "--json").json, tinychat("bench", path, *SMALL, "--json").json
+    if "copy" not in without["kernel"]:
+        assert found["kernel"] == f"{without['kernel']}+copy"
+        assert found["weights_bytes"] > without["weights_bytes"]
 
 
 def test_a_loss_is_measured_and_shown_again(

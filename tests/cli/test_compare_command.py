@@ -18,6 +18,7 @@ from tinychat.engine import reference
 from tinychat.engine.loading import architecture
 from tinychat.engine.opening import open_model
 from tinychat.kernels import fused, plain
+from tinychat.models.linear import abilities
 
 SMALL = ("--tokens", "9", "--new-tokens", "6", "--threads", "1")
 
@@ -86,6 +87,25 @@ def test_other_dtypes(
     assert 0 < ended.json["worst_error"] < 0.1
     (shown,) = tinychat("show", str(tiny.gguf("gpt2", "Q8_0").path), "--json").json["loss"].values()
     assert shown["divergence"] == ended.json["kl_nats"]
+
+
+@pytest.mark.skipif(not (abilities().blocks and abilities().bf16), reason="there is nothing to copy, or no copy")
+def test_with_a_copy_for_prompts(
+    tinychat: Command, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Would catch: a copy that only one of the paths has, so that they differ; a loss that it changes."""
+    monkeypatch.setattr("tinychat.paths.data_dir", lambda: tmp_path)
+    path = str(tiny.gguf("gpt2", "Q8_0").path)
+    found = {}
+    for asked in ("never", "always"):
+        words = ("--tokens", "40", "--new-tokens", "6", "--threads", "1", "--dtype", "auto", "--prefill-copy", asked)
+        ended = tinychat("compare", path, *words, "--json")
+        assert ended.status == 0, ended.text
+        found[asked] = ended.json
+    assert found["always"]["kernel"] == f"{found['never']['kernel']}+copy"
+    assert found["always"]["kl_nats"] == found["never"]["kl_nats"]
+    errors = {asked: [path["states"][-1]["error"] for path in found[asked]["paths"]] for asked in found}
+    assert min(errors["always"]) > 1.5 * max(errors["never"]), errors
 
 
 def test_a_wrong_norm_fails(tinychat: Command, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

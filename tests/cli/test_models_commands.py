@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SHOWN = [
     *("arch", "parameters", "context", "vocabulary", "template", "format", "sampler", "tensors", "becomes"),
-    *("weights_bytes", "cache_bytes", "loss", "fits"),
+    *("weights_bytes", "prefill_copy", "cache_bytes", "loss", "fits"),
 ]
 WIDTH, LAYERS, POSITIONS, VOCABULARY = 32, 2, 128, 50257
 
@@ -108,6 +108,19 @@ def test_show_says_what_becomes_of_each_type(tinychat: Command, tiny: Tiny) -> N
         "Q5_0 -> int8 (codes as they are)",
     ):
         assert words in line
+
+
+def test_show_says_whether_prompts_get_a_copy(tinychat: Command, tiny: Tiny, gpt2_folder: Path) -> None:
+    """Would catch: a copy that is kept or left out without a reason; a size that leaves it out of what has to fit."""
+    made = tiny.gguf("llama", "Q4_1")
+    copy = tinychat("show", str(made.path), "--json").json["prefill_copy"]
+    matrices = [p for name, p in made.model.named_parameters() if ".layers." in name and p.dim() == 2]
+    assert copy["bytes"] == 2 * sum(p.numel() for p in matrices)
+    assert copy["reason"].startswith("Long prompts are multiplied by ")
+    assert f"copy        {copy['reason']}" in tinychat("show", str(made.path)).text
+    dense = tinychat("show", str(gpt2_folder), "--json").json["prefill_copy"]
+    assert dense == {"kept": False, "bytes": 0, "reason": ""}
+    assert "copy  " not in tinychat("show", str(gpt2_folder)).text
 
 
 def test_show_refuses_what_is_no_weight(tinychat: Command, tiny: Tiny, tmp_path: Path) -> None:

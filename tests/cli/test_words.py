@@ -31,6 +31,7 @@ from ended_command import Command
         (("--order", "ours"), "--order is 'ours', but has to be one of transformers, llama.cpp."),
         (("--dtype", "fp16"), "--dtype is 'fp16', but has to be one of auto, fp32, bf16, int8, int4."),
         (("--head", "fp32"), "--head is 'fp32', but has to be one of auto, bf16, int8, int4."),
+        (("--prefill-copy", "yes"), "--prefill-copy is 'yes', but has to be one of auto, always, never."),
         (("--stop", ""), "A stop string is empty"),
         (("--temprature", "1"), "No such option: --temprature"),
         (("--raw", "--system", "Be brief."), "--system has no place in --raw"),

@@ -14,7 +14,8 @@ from tinychat.kernels import block_product
 from tinychat.models import linear
 from tinychat.models.blocks import BlockMatrix, block_bytes
 from tinychat.models.embedding import Rows, Table
-from tinychat.models.linear import Blocked, Joined, Linear, Packed, Plain, abilities
+from tinychat.models.linear import COPY_FROM, Blocked, Copied, Joined, Linear, Packed, Plain, abilities
+from tinychat.ranges import SAMPLER_RANGES
 
 SIZES = st.tuples(st.integers(1, 70), st.sampled_from([1, 2, 31, 32, 64, 96]), st.integers(1, 9))
 needs_blocks = pytest.mark.skipif(not abilities().blocks, reason="there is no product by blocks without Numba")
@@ -125,6 +126,17 @@ def test_blocks_keep_every_code(bits):
     assert torch.equal(matrix.dense(), dense)
 
 
+@relaxed
+@given(st.integers(0, 99), st.integers(1, 70), st.sampled_from([32, 96]), st.sampled_from([4, 8]), st.integers(1, 6))
+def test_a_matrix_made_dense_in_parts(seed, rows, width, bits, tiles):
+    """Catches parts that overlap or are left out, rows of padding, and a rounding other than to the nearest."""
+    matrix, dense = blocks(seed, rows, width, bits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tinychat.models.blocks._CHUNK", tiles * 16 * width)
+        assert torch.equal(matrix.dense(), dense)
+        assert torch.equal(matrix.dense(torch.bfloat16), dense.bfloat16())
+
+
 @needs_blocks
 @pytest.mark.parametrize("bits", [4, 8])
 def test_blocks_give_a_token_the_same_numbers_in_any_company(bits):
@@ -166,17 +178,61 @@ def test_blocks_at_any_size(size, tokens):
         )
 
 
+needs_copies = pytest.mark.skipif(
+    not (abilities().blocks and abilities().bf16), reason="copies need both the product by blocks and the packed one"
+)
+
+
+@needs_copies
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("biased", [False, True])
+def test_copies(bits, biased):
+    """Few tokens are multiplied by the blocks, many by the dense matrix in bf16, both to the last bit.
+
+    Catches the wrong side of the limit, what speculation checks at once computed otherwise than one by one, and bytes
+    that aren't counted.
+    """
+    matrix, dense = blocks(7, 50, 96, bits)
+    bias = random(8, 50) if biased else None
+    made, alone, packed = Copied(matrix, bias), Blocked(matrix, bias), Packed(dense.bfloat16())
+    assert (made.form, made.rows, made.activations) == (alone.form, 50, torch.float32)
+    assert made.copy_bytes == 2 * 50 * 96
+    assert made.nbytes == alone.nbytes + made.copy_bytes
+    assert alone.copy_bytes == 0
+    assert SAMPLER_RANGES["speculate"].high + 1 < COPY_FROM
+    for tokens in (1, 2, 9, COPY_FROM - 1):
+        x = random(tokens, tokens, 96)
+        assert torch.equal(made.forward(x), alone.forward(x))
+    for tokens in (COPY_FROM, COPY_FROM + 1, 256):
+        x = random(tokens, tokens, 96)
+        y = made.forward(x)
+        assert torch.equal(y, packed.forward(x.bfloat16()).float() + (0 if bias is None else bias))
+        assert error(made, x, dense, bias) < 2**-7
+
+
+@needs_copies
+def test_copies_show_what_is_not_finite():
+    """Catches a NaN that vanishes on the way of long prompts."""
+    matrix, dense = blocks(2, 33, 96, 4)
+    x = random(6, COPY_FROM, 96)
+    x[-1, 5] = float("nan")
+    y = Copied(matrix).forward(x)
+    assert not bool(y[-1].isfinite().any())
+    torch.testing.assert_close(y[:-1], x[:-1] @ dense.T, rtol=0.05, atol=0.5)
+
+
 @pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
 def test_products_take_what_another_form_gave(given):
     """Catches bf16 that is read as fp32, past its end: in one layer a file may hold matrices of several types."""
     matrix, dense = blocks(3, 32, 64, 8)
-    x = (random(4, 3, 64) * 8).round().div(8).to(given)
+    x = (random(4, 64, 64) * 8).round().div(8).to(given)
     forms = [Plain(dense), Plain(dense.bfloat16())]
     forms += [Packed(dense)] if abilities().fp32 else []
     forms += [Packed(dense.bfloat16())] if abilities().bf16 else []
     forms += [Blocked(matrix)] if abilities().blocks else []
+    forms += [Copied(matrix)] if abilities().blocks and abilities().bf16 else []
     for made in forms:
-        for tokens in (1, 3):
+        for tokens in (1, 3, 64):
             y = made.forward(x[:tokens])
             assert y.dtype == made.activations
             off = (y.double() - x[:tokens].double() @ dense.double().T).abs()

@@ -37,7 +37,7 @@ def resident(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
 
-policy = Policy(sys.argv[2], abilities(), head=sys.argv[3])
+policy = Policy(sys.argv[2], abilities(), head=sys.argv[3], copy=sys.argv[4] == "copy")
 with torch.inference_mode(), found(Path(sys.argv[1])) as architecture:
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
@@ -72,26 +72,27 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype", "head"),
+    ("kind", "dtype", "head", "copy"),
     [
-        ("BF16", "auto", "auto"),
-        ("F32", "auto", "auto"),
-        ("F32", "fp32", "auto"),
-        ("Q4_1", "auto", "auto"),
-        ("Q4_1", "int8", "auto"),
-        ("BF16", "int8", "int8"),
-        ("BF16", "int4", "int4"),
+        ("BF16", "auto", "auto", ""),
+        ("F32", "auto", "auto", ""),
+        ("F32", "fp32", "auto", ""),
+        ("Q4_1", "auto", "auto", ""),
+        ("Q4_1", "auto", "auto", "copy"),
+        ("Q4_1", "int8", "auto", ""),
+        ("BF16", "int8", "int8", ""),
+        ("BF16", "int4", "int4", ""),
     ],
 )
-def test_peak(large, kind, dtype, head):
+def test_peak(large, kind, dtype, head, copy):
     """Catches matrices that wait for others, copies that outlive their use, and memory that is never given back."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(large(kind)), dtype, head],
+        [sys.executable, "-c", SCRIPT, str(large(kind)), dtype, head, copy],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     found = json.loads(done.stdout)
-    print(kind, dtype, {name: f"{size / 1e6:.0f} MB" for name, size in found.items()})
+    print(kind, dtype, copy, {name: f"{size / 1e6:.0f} MB" for name, size in found.items()})
     assert found["peak"] <= 1.3 * found["after"], found
     # Beside the weights, oneDNN and the allocator take some memory of their own.
     assert found["after"] <= 1.15 * found["weights"] + 20e6, found

@@ -70,10 +70,16 @@ def found(path: Path) -> Iterator[Architecture]:
 
 
 def build(
-    path: Path, dtype: str = "fp32", kernels: Kernels = plain, can: Abilities | None = None, head: str = "auto"
+    path: Path,
+    dtype: str = "fp32",
+    kernels: Kernels = plain,
+    can: Abilities | None = None,
+    head: str = "auto",
+    *,
+    copy: bool = False,
 ) -> Built:
     """Build a model as the engine does."""
-    policy = Policy(dtype, can or abilities(), head=head)
+    policy = Policy(dtype, can or abilities(), head=head, copy=copy)
     with torch.inference_mode(), found(path) as architecture:
         _, planned = architecture.walk(policy)
         model, report = architecture.walk(policy, kernels, lambda _: None)

@@ -12,7 +12,7 @@ from textual.geometry import Region
 
 from tinychat.protocol import CacheStats, LayerCache, MemoryStats
 from tinychat.ui.widgets.cache_gauge import CacheGauge
-from tinychat.ui.widgets.gauge import FREE, NEW, REUSED, stacked_bar, used_bar
+from tinychat.ui.widgets.gauge import COPY, FREE, NEW, REST, REUSED, stacked_bar, used_bar
 from tinychat.ui.widgets.line_widget import Line, LineWidget, cells
 from tinychat.ui.widgets.memory_gauge import MemoryGauge
 
@@ -101,6 +101,27 @@ def test_memory_adds_up() -> None:
     assert lines[4].split()[-2:] == ["90", "B"]
     gauge.show(MemoryStats(500, 0, 0, 200, 1000))
     assert text(gauge.compose_lines(40)[4]).split()[-2:] == ["0", "B"]
+
+
+def test_a_copy_of_the_weights_is_a_part_of_its_own() -> None:
+    """Would catch: a copy for prompts counted twice or not at all; a row for one that isn't there."""
+    gauge = MemoryGauge()
+    gauge.update_lines = lambda: None  # type: ignore[method-assign]
+    gauge.show(MemoryStats(100, 10, 50, 200, 600, copy=60))
+    lines = [text(line) for line in gauge.compose_lines(40)]
+    assert [line.split()[:3] for line in lines[2:]] == [
+        [REUSED, "weights", "40"],
+        [COPY, "copy", "60"],
+        [NEW, "cache", "10"],
+        [REST, "program", "90"],
+        [FREE, "free", "600"],
+    ]
+    assert {glyph: lines[1].count(glyph) for glyph in (REUSED, COPY, NEW, REST)} == {
+        REUSED: 2,
+        COPY: 3,
+        NEW: 1,
+        REST: 4,
+    }
 
 
 def test_only_changed_lines_are_painted() -> None:

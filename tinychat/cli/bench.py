@@ -11,7 +11,7 @@ from tinychat.cli import options
 from tinychat.cli.console import Notices, Results
 from tinychat.cli.files import card_of
 from tinychat.cli.headless import Headless
-from tinychat.cli.losses import as_keys, measure_loss
+from tinychat.cli.losses import as_keys, in_words, measure_loss
 from tinychat.protocol import Detail, LoadModel
 from tinychat.ui import figures
 
@@ -36,6 +36,7 @@ def bench(
     dtype: options.Dtype = "auto",
     head: options.Head = "auto",
     cache_dtype: options.CacheDtype = "auto",
+    prefill_copy: options.PrefillCopy = "auto",
     threads: options.Threads = None,
     detail: Annotated[
         str,
@@ -68,6 +69,7 @@ def bench(
             dtype=dtype,
             head=head,
             cache_dtype=cache_dtype,
+            prefill_copy=prefill_copy,
             threads=threads,
             draft=second,
         )
@@ -121,6 +123,7 @@ def bench(
     for label, value in (
         ("model", f"{info.name} ({info.architecture}, {figures.parameters(info.parameters)})"),
         ("weights", f"{info.dtype_reason}; {figures.memory(info.weights_bytes)}"),
+        *((("copy", info.copy_reason),) if info.copy_reason else ()),
         ("path", f"{kernel}, {info.threads} thread{'s' * (info.threads != 1)}"),
         ("runs", shape),
         ("load", f"{figures.duration(info.load_seconds)} (without importing torch and compiling kernels)"),
@@ -130,7 +133,7 @@ def bench(
         ("memory reads", f"{measured.read_rate / 1e9:.1f} GB/s, which allow {figures.rate(measured.decode_limit)}"),
         ("of that limit", f"{measured.decode_rate / measured.decode_limit:.0%}"),
         ("cache blocks", f"{taken}, {blocks.failures:,} allocation failures"),
-        ("loss", figures.loss(lost or info.loss)),
+        ("loss", in_words(lost or info.loss, info)),
         ("process", figures.memory(measured.process_bytes)),
     ):
         results.line(f"{label:<14}{value}")

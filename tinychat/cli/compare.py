@@ -10,9 +10,8 @@ from tinychat.cli import options
 from tinychat.cli.console import Notices, Results
 from tinychat.cli.files import card_of
 from tinychat.cli.headless import Headless
-from tinychat.cli.losses import as_keys, measure_loss
+from tinychat.cli.losses import as_keys, in_words, measure_loss
 from tinychat.protocol import LoadModel, ModelInfo
-from tinychat.ui import figures
 
 if TYPE_CHECKING:
     from tinychat.engine.compare import Compared, Path
@@ -35,6 +34,7 @@ def compare(
     ] = 32,
     dtype: options.Dtype = "fp32",
     head: options.Head = "auto",
+    prefill_copy: options.PrefillCopy = "auto",
     kernels: Annotated[
         str,
         typer.Option(
@@ -51,12 +51,12 @@ def compare(
 
     The exit status is 1 where a ruler fails. In fp32 each number may be off by 1e-4 of itself and 1e-5 of the largest;
     other dtypes round, and have looser tolerances, which the output states; what their form of the weights loses is
-    measured too, and kept for `show`.
+    measured too, and kept for `show`. The text goes through a copy for prompts where there is one.
     """
     notices = Notices()
     card = card_of(model)
     with Headless() as headless:
-        command = LoadModel(load_id=1, card=card, dtype=dtype, head=head, threads=threads)
+        command = LoadModel(load_id=1, card=card, dtype=dtype, head=head, prefill_copy=prefill_copy, threads=threads)
         info = headless.load(command).info
         notices.status(f"{info.name}: running both models")
         from tinychat.engine.compare import ATOL, LOOSER, RTOL, compare, described
@@ -84,6 +84,7 @@ def compare(
             "arch": info.architecture,
             "dtype": info.dtype,
             "head_dtype": info.head_dtype,
+            "kernel": info.kernel,
             "reference": compared.reference,
             "tolerance": tolerance,
             "prompt_tokens": compared.prompt_tokens,
@@ -95,7 +96,7 @@ def compare(
     else:
         _print(results, info, compared, tolerance, new_tokens)
         if lost is not None:
-            results.line(f"loss of this form: {figures.loss(lost)}")
+            results.line(f"loss of this form: {in_words(lost, info)}")
     if not passed:
         raise typer.Exit(1)
 
@@ -104,6 +105,7 @@ def _print(results: Results, info: ModelInfo, compared: Compared, tolerance: str
     paths = compared.paths
     for label, value in (
         ("model", f"{info.name} ({info.architecture}), {info.dtype_reason}"),
+        *((("copy", info.copy_reason),) if info.copy_reason else ()),
         ("reference", compared.reference),
         ("text", f"{compared.prompt_tokens} tokens at once, then {new_tokens} greedy ones, one by one"),
         ("tolerance", tolerance),

@@ -6,7 +6,8 @@ from typing import Any
 
 from tinychat.cli.console import Notices
 from tinychat.cli.headless import Headless
-from tinychat.protocol import QuantisationLoss
+from tinychat.protocol import ModelInfo, QuantisationLoss
+from tinychat.ui import figures
 
 
 def measure_loss(headless: Headless, notices: Notices) -> QuantisationLoss:
@@ -22,6 +23,12 @@ def measure_loss(headless: Headless, notices: Notices) -> QuantisationLoss:
     except OSError as error:
         notices.line(f"note: What was measured can't be kept: {error}.")
     return lost
+
+
+def in_words(lost: QuantisationLoss | None, info: ModelInfo) -> str:
+    """Return it as people read it, and what it leaves out."""
+    copy = "; its copy for long prompts is not measured" if lost is not None and info.copy_bytes else ""
+    return figures.loss(lost) + copy
 
 
 def as_keys(lost: QuantisationLoss) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tinychat.ranges import SAMPLER_RANGES, Range
 DTYPES: Final = ("auto", "fp32", "bf16", "int8", "int4")
 HEADS: Final = ("auto", "bf16", "int8", "int4")
 CACHE_DTYPES: Final = ("auto", "int8")
+PREFILL_COPIES: Final = ("auto", "always", "never")
 
 
 def plain(value: str) -> str:
@@ -110,6 +111,15 @@ CacheDtype = Annotated[
         parser=choice("--cache-dtype", CACHE_DTYPES),
         metavar="|".join(CACHE_DTYPES),
         help="Form of keys and values; auto: as the layers compute. int8 takes about half of bf16.",
+    ),
+]
+PrefillCopy = Annotated[
+    str,
+    typer.Option(
+        "--prefill-copy",
+        parser=choice("--prefill-copy", PREFILL_COPIES),
+        metavar="|".join(PREFILL_COPIES),
+        help="Keep a bf16 copy of quantised weights for long prompts; auto: with AMX, in an eighth of free memory.",
     ),
 ]
 Threads = Annotated[

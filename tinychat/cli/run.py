@@ -67,6 +67,7 @@ def run(
     dtype: options.Dtype = "auto",
     head: options.Head = "auto",
     cache_dtype: options.CacheDtype = "auto",
+    prefill_copy: options.PrefillCopy = "auto",
     context: Annotated[
         int | None,
         typer.Option(
@@ -115,6 +116,7 @@ def run(
         dtype=dtype,
         head=head,
         cache_dtype=cache_dtype,
+        prefill_copy=prefill_copy,
         context=context,
         threads=threads,
         draft=None if draft is None else card_of(draft),

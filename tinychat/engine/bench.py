@@ -95,11 +95,15 @@ def measure(
 
 
 def bytes_per_token(session: Session, cached_tokens: float) -> float:
-    """Return the bytes a decode step reads: all weights, of embeddings only a row, and the caches' tokens."""
+    """Return the bytes a decode step reads: all weights, of embeddings only a row, and the caches' tokens.
+
+    A copy for prompts it doesn't read.
+    """
     context = session.context
     looked_up = sum(part.nbytes for part in vars(context.model).values() if isinstance(part, Embedding))
     return (
         session.info.weights_bytes
+        - session.info.copy_bytes
         - looked_up
         + read_bytes(context.model.attention, round(cached_tokens), context.caches[0].dtype)
     )

@@ -159,7 +159,8 @@ def compare(
             if form is context.model.kernels:
                 actual = first
             else:
-                model, _ = found.walk(Policy(dtype, abilities(), head=head), form, lambda _: None)
+                policy = Policy(dtype, abilities(), head=head, copy=session.info.copy_bytes > 0)
+                model, _ = found.walk(policy, form, lambda _: None)
                 other = Context(model, len(ids), context.caches[0].dtype)
                 actual, own = _follow(other, prompt, ids=ids[len(prompt) :])
             paths.append(_judge(form, actual, expected, own, dtype))

@@ -12,7 +12,7 @@ import psutil
 import torch
 
 from tinychat import models
-from tinychat.engine import memory
+from tinychat.engine import memory, prefill_copy
 from tinychat.engine.context import Context
 from tinychat.engine.loss_store import recall
 from tinychat.engine.opening import Opened
@@ -151,7 +151,8 @@ def load(
     torch.set_num_threads(threads)
     found = architecture(opened)
     can = abilities()
-    policy = policy_of(command, can)
+    free = memory.available()
+    policy, copy = prefill_copy.choose(command.prefill_copy, found, policy_of(command, can), free)
     outline, planned = found.walk(policy)
     if opened.tokenizer.size > found.config.vocab_size:
         raise CheckpointError(
@@ -160,7 +161,7 @@ def load(
             "They don't belong together: fetch the model again.",
         )
     cache_dtype = _cache_dtype(command.cache_dtype, planned)
-    capacity, shortened = _context(command, found, planned, outline.attention, cache_dtype, draft)
+    capacity, shortened = _context(command, found, planned, outline.attention, cache_dtype, draft, free)
 
     def moved(weights: Weights) -> None:
         progress("reading weights", weights.taken / max(planned.parameters, weights.taken))
@@ -191,18 +192,21 @@ def load(
         cache_bytes=context.nbytes,
         vocabulary=opened.tokenizer.vocabulary,
         vocabulary_size=opened.tokenizer.size,
-        kernel=kernels.NAME,
+        kernel=f"{kernels.NAME}+copy" if copy.kept else kernels.NAME,
         threads=threads,
         load_seconds=seconds,
         stop=opened.template.stops,
         max_tokens=None if opened.chat else BASE_MAX_TOKENS,
         loss=recall(opened.checkpoint.weight_files).get(reason),
+        copy_bytes=report.copy_bytes,
+        copy_reason=copy.reason,
         notices=(
             *opened.notices,
             *report.notices,
             *notices,
             *_lacking(policy, planned, can),
             *_left_dense(policy, planned, can),
+            *((copy.reason,) if copy.unexpected else ()),
             *shortened,
         ),
     )
@@ -221,7 +225,11 @@ def policy_of(command: LoadModel, can: Abilities) -> Policy:
     Raises:
         UsageError: No weights have the form that was asked for.
     """
-    for name, asked, choices in (("dtype", command.dtype, DTYPES), ("head", command.head, HEADS)):
+    for name, asked, choices in (
+        ("dtype", command.dtype, DTYPES),
+        ("head", command.head, HEADS),
+        ("prefill_copy", command.prefill_copy, prefill_copy.CHOICES),
+    ):
         if asked not in choices:
             raise UsageError(f"{name} is {asked!r}, but has to be one of {', '.join(choices)}.")
     if command.device != "cpu":
@@ -245,6 +253,7 @@ def _context(
     attention: Sequence[AttentionSpec],
     cache_dtype: torch.dtype,
     draft: DraftPlan | None,
+    free: int,
 ) -> tuple[int, tuple[str, ...]]:
     """Return the tokens the caches shall hold, and what there is to say about it."""
     positions, asked = found.config.positions, command.context
@@ -255,7 +264,7 @@ def _context(
         )
     if asked is not None and asked < (least := min(LEAST_ASKED, positions)):
         raise UsageError(f"--context {asked} is too small to say anything in.", f"Use --context {least} or more.")
-    free = memory.available()
+    beside = [*(["a bf16 copy"] if planned.copy_bytes else []), *([draft.name] if draft else [])]
     capacity = memory.fit_context(
         asked=asked,
         positions=positions,
@@ -264,7 +273,7 @@ def _context(
             cache_bytes(attention, tokens, cache_dtype) + (draft.cache_bytes(tokens) if draft else 0)
         ),
         free=free,
-        name=f"{command.card.name} with {draft.name}" if draft else command.card.name,
+        name=f"{command.card.name} with {' and '.join(beside)}" if beside else command.card.name,
     )
     if asked is None and capacity < min(positions, memory.DEFAULT_CONTEXT):
         return capacity, (

@@ -2,7 +2,8 @@
 
 Both models read the same 256 tokens, the loaded one eight at a time, as decoding and checking guesses use it, the
 other in one pass, in fp32, every weight read from the file as it is needed. Caches are fp32 in both, so that what is
-measured is the weights' form alone (and bf16 activations where that form has them).
+measured is the weights' form alone (and bf16 activations where that form has them). So few tokens never go through a
+bf16 copy for long prompts: the figure is that of the blocks, whether there is a copy or not.
 """
 
 from __future__ import annotations

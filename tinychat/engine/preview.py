@@ -12,6 +12,7 @@ from tinychat.engine import memory
 from tinychat.engine.loading import architecture
 from tinychat.engine.loss_store import recall
 from tinychat.engine.opening import Opened
+from tinychat.engine.prefill_copy import PrefillCopy, choose
 from tinychat.errors import OutOfMemory
 from tinychat.models.linear import abilities
 from tinychat.models.paged_cache import cache_bytes
@@ -42,7 +43,9 @@ class Preview:
     becomes: dict[str, tuple[str, ...]]
     """The same types -> what tensors of it become under `auto`: fp32, bf16, int8, int4; nothing where none is used."""
     weights_bytes: dict[str, int]
-    """--dtype -> resident size."""
+    """--dtype -> resident size, without a copy for prompts."""
+    copy: PrefillCopy
+    """Whether `auto` would keep one now."""
     cache_bytes: dict[int, int]
     """Tokens -> size of all caches, under `auto`."""
     losses: dict[str, QuantisationLoss]
@@ -64,6 +67,8 @@ def preview(opened: Opened) -> Preview:
     plans = {dtype: report for dtype, (_, report) in walks.items()}
     attention = walks["auto"][0].attention
     auto, positions = plans["auto"], found.config.positions
+    free = memory.available()
+    _, copy = choose("auto", found, Policy("auto", can), free)
     fp32 = all(form == "fp32" for _, form in auto.forms["layers"])
 
     def size_of(tokens: int) -> int:
@@ -84,21 +89,22 @@ def preview(opened: Opened) -> Preview:
         tensors=tensors,
         becomes={kind: tuple(auto.became.get(kind, ())) for kind in tensors},
         weights_bytes={dtype: plan.nbytes for dtype, plan in plans.items()},
+        copy=copy,
         cache_bytes={tokens: size_of(tokens) for tokens in sizes},
         losses=recall(opened.checkpoint.weight_files),
-        fits=_fits(positions, auto.nbytes, size_of),
+        fits=_fits(positions, auto.nbytes + (copy.nbytes if copy.kept else 0), size_of, free),
         notices=(*opened.notices, *auto.notices),
     )
 
 
-def _fits(positions: int, weights: int, size_of: Callable[[int], int]) -> bool:
+def _fits(positions: int, weights: int, size_of: Callable[[int], int], free: int) -> bool:
     try:
         memory.fit_context(
             asked=None,
             positions=positions,
             weights=weights,
             cache_bytes=size_of,
-            free=memory.available(),
+            free=free,
             name="",
         )
     except OutOfMemory:

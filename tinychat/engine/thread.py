@@ -383,7 +383,7 @@ class LocalEngine:
         )
         self._outbox.put(CacheStats(layers, reused, session.context.blocks))
         ours = session.weights_bytes, session.used_bytes, session.reserved_bytes
-        self._outbox.put(MemoryStats(*ours, memory.process(), memory.available()))
+        self._outbox.put(MemoryStats(*ours, memory.process(), memory.available(), session.info.copy_bytes))
 
     def _fail(self, error: BaseException, *, turn_id: int | None = None, load_id: int | None = None) -> None:
         """Report an error as sentences; one that nobody foresaw is named as such, with its text."""

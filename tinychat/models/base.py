@@ -74,6 +74,8 @@ class Report:
     parameters: int = 0
     nbytes: int = 0
     """Bytes resident."""
+    copy_bytes: int = 0
+    """Those of them that are bf16 copies for prompts."""
     forms: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
     """"layers" or "head" -> (type in the file, form in memory) -> parameters."""
     became: dict[str, list[str]] = field(default_factory=dict)
@@ -223,6 +225,7 @@ class Weights:
         else:
             made = self._policy.linear(parts, transposed=transposed, role=role)
         self.report.nbytes += made.nbytes
+        self.report.copy_bytes += made.copy_bytes
         return made
 
     def check(self) -> Report:

@@ -66,9 +66,24 @@ class BlockMatrix:
             values += self.zeros[tile, :, row, None].float()
         return values.flatten(1)
 
-    def dense(self) -> torch.Tensor:
-        """Return the whole matrix, fp32 [N, K]: what the product is held to."""
-        return self.lookup(torch.arange(self.rows))
+    def dense(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Return the whole matrix [N, K], exact in fp32, else rounded to `dtype`."""
+        made = torch.empty(self.rows, self.width, dtype=dtype)
+        groups = self.width // GROUP
+        step = max(1, _CHUNK // (ROWS * self.width))
+        for start in range(0, len(self.codes), step):  # all at once would take several times as much
+            part = slice(start, start + step)
+            codes = self.codes[part]
+            if self.bits == 4:
+                codes = torch.stack((codes & 15, codes >> 4), dim=3)
+            # [tile, group, 4 columns, pair, row, column of the pair] -> [tile, row, group, column]
+            values = codes.permute(0, 4, 1, 2, 3, 5).reshape(-1, ROWS, groups, GROUP).float()
+            values *= self.scales[part].float().transpose(1, 2)[..., None]
+            if self.zeros is not None:
+                values += self.zeros[part].float().transpose(1, 2)[..., None]
+            rows = made[start * ROWS : (start + step) * ROWS]
+            rows.copy_(values.view(-1, self.width)[: len(rows)])
+        return made
 
 
 def block_bytes(bits: int, rows: int, width: int, *, half: bool = True) -> int:

@@ -4,7 +4,8 @@
 
 * fp32, bf16: packed by oneDNN into the layout its kernels read fastest; internal operators of the torch release that
   pyproject.toml pins. At one row the plain product reads memory two to four times slower on many CPUs.
-* int4, int8: the codes of a GGUF file's blocks, unchanged (kernels/block_product.py).
+* int4, int8: the codes of a GGUF file's blocks, unchanged (kernels/block_product.py); beside them, where that is
+  wanted, a packed bf16 copy for long prompts.
 * plain: `F.linear`. The oracle the others are held to, and what serves where they don't exist.
 
 `abilities` tries each once; nothing is assumed. Which stored matrix takes which form is decided in policy.py.
@@ -21,6 +22,11 @@ import torch
 import torch.nn.functional as F
 
 from tinychat.models.blocks import BlockMatrix
+
+COPY_FROM: Final = 32
+"""Tokens from which on a bf16 copy multiplies instead of the blocks. The copy is four times as large as 4-bit blocks:
+for fewer tokens, reading it would cost what multiplying saves. And what speculation checks at once, at most 9, has to
+be computed as the same tokens are one by one."""
 
 Form = Literal["fp32", "bf16", "int4", "int8"]
 ACTIVATIONS: Final[dict[Form, torch.dtype]] = {
@@ -43,6 +49,8 @@ class Linear:
     rows: int
     nbytes: int
     """Bytes resident."""
+    copy_bytes: int = 0
+    """Those of them that are a bf16 copy."""
 
     @property
     def activations(self) -> torch.dtype:
@@ -57,11 +65,12 @@ class Linear:
 class Planned(Linear):
     """A product that was not built: it only knows its size."""
 
-    def __init__(self, form: Form, rows: int, nbytes: int, *, bias: bool) -> None:
-        """Plan W [rows, ...] of so many bytes."""
+    def __init__(self, form: Form, rows: int, nbytes: int, *, bias: bool, copy_bytes: int = 0) -> None:
+        """Plan W [rows, ...] of so many bytes, and a copy of so many more."""
         self.form = form
         self.rows = rows
-        self.nbytes = nbytes + (rows * self.activations.itemsize if bias else 0)
+        self.copy_bytes = copy_bytes
+        self.nbytes = nbytes + copy_bytes + (rows * self.activations.itemsize if bias else 0)
 
 
 class Plain(Linear):
@@ -129,6 +138,34 @@ class Blocked(Linear):
         return y if self.bias is None else y + self.bias
 
 
+class Copied(Blocked):
+    """The product by a matrix in its blocks, and from `COPY_FROM` tokens on by a packed bf16 copy of it.
+
+    The copy rounds activations to 8 bits, the blocks' product to 16. It has to be kept: made anew for each chunk of a
+    prompt, it takes longer than the blocks' product by itself. Whether it pays is the processor's affair; see
+    engine/prefill_copy.py.
+    """
+
+    def __init__(self, matrix: BlockMatrix, bias: torch.Tensor | None = None) -> None:
+        """Take W [out, in] and b [out].
+
+        Raises:
+            ImportError: Numba is missing.
+            RuntimeError: This CPU has no packed bf16 product.
+        """
+        super().__init__(matrix, bias)
+        self._copy = Packed(matrix.dense(torch.bfloat16))
+        self.copy_bytes = self._copy.nbytes
+        self.nbytes += self.copy_bytes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply x [T, in]."""
+        if len(x) < COPY_FROM:
+            return super().forward(x)
+        y = self._copy.forward(x).float()
+        return y if self.bias is None else y.add_(self.bias)
+
+
 class Joined(Linear):
     """Products that share an input but not a form; their outputs stand side by side."""
 
@@ -138,6 +175,7 @@ class Joined(Linear):
         self.form = parts[0].form
         self.rows = sum(p.rows for p in parts)
         self.nbytes = sum(p.nbytes for p in parts)
+        self.copy_bytes = sum(p.copy_bytes for p in parts)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply x [T, in] by each."""
@@ -158,6 +196,8 @@ class Abilities:
     """oneDNN's, packed; not on CPUs without bf16 instructions."""
     blocks: bool
     """Ours, by codes."""
+    amx: bool = False
+    """Whether the packed bf16 product has AMX, which multiplies whole tiles."""
 
 
 @cache
@@ -180,10 +220,13 @@ def abilities() -> Abilities:
         expected = x @ weight.T
         return y.shape == expected.shape and torch.allclose(y.float(), expected, rtol=1e-2, atol=1e-2)
 
+    bf16 = works(lambda: Packed(weight.bfloat16()))
     four = BlockMatrix((signed + 7).to(torch.uint8), scale, zero)
     eight = BlockMatrix(signed.to(torch.int8), scale, torch.zeros_like(zero))
     return Abilities(
         fp32=works(lambda: Packed(weight)),
-        bf16=works(lambda: Packed(weight.bfloat16())),
+        bf16=bf16,
         blocks=works(lambda: Blocked(four)) and works(lambda: Blocked(eight)),
+        # The processor has it, and the system lets this process use its registers.
+        amx=bf16 and bool(torch.cpu.get_capabilities().get("amx_bf16")) and torch.cpu._init_amx(),
     )

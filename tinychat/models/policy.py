@@ -18,7 +18,7 @@ import torch
 from tinychat.errors import CheckpointError
 from tinychat.models.blocks import GROUP, BlockMatrix, block_bytes
 from tinychat.models.embedding import Embedding, Rows, Table
-from tinychat.models.linear import ACTIVATIONS, Abilities, Blocked, Form, Joined, Linear, Packed, Plain, Planned
+from tinychat.models.linear import ACTIVATIONS, Abilities, Blocked, Copied, Form, Joined, Linear, Packed, Plain, Planned
 from tinychat.models.quantise import Codes, quantise
 
 DTYPES: Final = ("auto", "fp32", "bf16", "int8", "int4")
@@ -89,6 +89,9 @@ class Policy:
     head: str = "auto"
     """Of `HEADS`: what was asked for of the head; auto is fp32 or bf16 where `dtype` is, else what the file holds or
     dense."""
+    copy: bool = False
+    """Whether matrices of the layers that stay in blocks get a bf16 copy, for long prompts. The head never does: of a
+    prompt it sees one token."""
 
     @property
     def dense(self) -> Form:
@@ -121,8 +124,9 @@ class Policy:
             return Joined([self.plan([p], bias=bias, transposed=transposed, role=role) for p in parts])
         rows = sum(p.stored.shape[1 if transposed else 0] for p in parts)
         width = parts[0].stored.shape[0 if transposed else 1]
-        types = [p.stored.type for p in parts]
-        return Planned(forms[0], rows, _bytes(forms[0], rows, width, types), bias=bias)
+        size = _bytes(forms[0], rows, width, [p.stored.type for p in parts])
+        copy = _bytes("bf16", rows, width, ()) if self._copies(forms[0], role) else 0
+        return Planned(forms[0], rows, size, bias=bias, copy_bytes=copy)
 
     def linear(self, parts: Sequence[Part], *, transposed: bool = False, role: str = "layers") -> Linear:
         """Read matrices that share an input and make one product of them.
@@ -144,7 +148,8 @@ class Policy:
             read = [self._codes(part, forms[0], transposed=transposed) for part in parts]
             codes, scales, zeros = (_joined(t) for t in zip(*read, strict=True))
             del read
-            return Blocked(BlockMatrix(codes, scales, zeros), bias)
+            kind = Copied if self._copies(forms[0], role) else Blocked
+            return kind(BlockMatrix(codes, scales, zeros), bias)
         dtype = ACTIVATIONS[forms[0]]
         dense = []
         for part in parts:
@@ -155,6 +160,9 @@ class Policy:
         del dense
         packs = self.can.fp32 if forms[0] == "fp32" else self.can.bf16
         return Packed(weight, bias) if packs else Plain(weight, bias)
+
+    def _copies(self, form: Form, role: str) -> bool:
+        return self.copy and role == "layers" and form in _BITS
 
     def embedding_bytes(self, stored: StoredTensor, head: Linear | None) -> int:
         """Return the bytes `embedding` will take: none where the head it is tied to is looked up itself."""

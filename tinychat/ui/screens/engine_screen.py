@@ -187,6 +187,8 @@ class EngineScreen(Screen[None]):
         lines = [self.chat.card_summary] if self.chat.card_summary else []
         context = f"Context {count(info.context)} of the model's {count(info.model_context)} tokens."
         lines.append(f"{info.dtype_reason}. {context}")
+        if info.copy_bytes:
+            lines.append(info.copy_reason)
         if info.format == "base":
             how = "the text goes on as it is" if self.chat.raw else "it continues a transcript"
             lines.append(f"This is a base model: {how}, and stops only at a limit or where it would speak for you.")

@@ -93,6 +93,7 @@ def _model(info: ModelInfo) -> Content:
         ("model", f"{info.name} ({info.architecture}, {figures.parameters(info.parameters)} parameters)"),
         ("format", base + (", thinks before it answers" if info.thinking else "")),
         ("weights", f"{info.dtype_reason}; {memory(info.weights_bytes)} resident"),
+        *((("copy", info.copy_reason),) if info.copy_reason else ()),
         ("loss", figures.loss(info.loss)),
         ("context", f"{count(info.context)} tokens of the model's {count(info.model_context)}"),
         ("cache", f"{memory(info.cache_bytes)} reserved, {info.layers} layers"),

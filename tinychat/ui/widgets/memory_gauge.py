@@ -6,20 +6,21 @@ from collections.abc import Sequence
 
 from tinychat.protocol import MemoryStats
 from tinychat.ui import figures
-from tinychat.ui.widgets.gauge import FREE, NEW, REST, REUSED, stacked_bar
+from tinychat.ui.widgets.gauge import COPY, FREE, NEW, REST, REUSED, stacked_bar
 from tinychat.ui.widgets.line_widget import Line, LineWidget, spread
 
 
 class MemoryGauge(LineWidget):
-    """Weights, cache, the rest of the process and what is free, as one bar and a table."""
+    """Weights, a copy of them for prompts, cache, the rest of the process and what is free, as one bar and a table."""
 
     HELP = """
-**Memory.** `█` weights, `▓` caches as far as they are written (the rest is reserved, but the system gives it only when
-it is touched), `▒` the rest of this process, `·` what the machine could still give.
+**Memory.** `█` weights, `▚` their bf16 copy for long prompts where there is one, `▓` caches as far as they are written
+(the rest is reserved, but the system gives it only when it is touched), `▒` the rest of this process, `·` what the
+machine could still give.
 """
 
     COMPONENT_CLASSES = {
-        "gauge--title", "gauge--text", "gauge--weights", "gauge--cache", "gauge--rest", "gauge--free",
+        "gauge--title", "gauge--text", "gauge--weights", "gauge--copy", "gauge--cache", "gauge--rest", "gauge--free",
     }  # fmt: skip
 
     DEFAULT_CSS = """
@@ -28,6 +29,7 @@ it is touched), `▒` the rest of this process, `·` what the machine could stil
         & .gauge--title { color: $foreground; text-style: bold; }
         & .gauge--text { color: $quiet; }
         & .gauge--weights { color: $primary; }
+        & .gauge--copy { color: $gauge-reused; }
         & .gauge--cache { color: $gauge-new; }
         & .gauge--rest { color: $secondary; }
         & .gauge--free { color: $gauge-free; }
@@ -50,25 +52,23 @@ it is touched), `▒` the rest of this process, `·` what the machine could stil
             return [spread((("Memory", "gauge--title"),), (("not measured yet", "gauge--text"),), width, (" ", ""))]
         memory = figures.memory
         rest = max(0, stats.process - stats.weights - stats.cache_used)
-        parts = (
-            (stats.weights, REUSED, "gauge--weights"),
-            (stats.cache_used, NEW, "gauge--cache"),
-            (rest, REST, "gauge--rest"),
-            (stats.available, FREE, "gauge--free"),
-        )
+        weights = stats.weights - stats.copy
         cache = f"{memory(stats.cache_used)} of {memory(stats.cache_reserved)}"
-        rows = zip(
-            parts,
-            ("weights", "cache", "program", "free"),
-            (memory(stats.weights), cache, memory(rest), memory(stats.available)),
-            strict=True,
-        )
+        rows = [
+            (weights, REUSED, "gauge--weights", "weights", memory(weights)),
+            (stats.copy, COPY, "gauge--copy", "copy", memory(stats.copy)),
+            (stats.cache_used, NEW, "gauge--cache", "cache", cache),
+            (rest, REST, "gauge--rest", "program", memory(rest)),
+            (stats.available, FREE, "gauge--free", "free", memory(stats.available)),
+        ]
+        if not stats.copy:
+            del rows[1]
         process = f"process {memory(stats.process)}"
         return [
             spread((("Memory", "gauge--title"),), ((process, "gauge--text"),), width, (" ", "")),
-            stacked_bar(width, parts),
+            stacked_bar(width, tuple(row[:3] for row in rows)),
             *(
                 spread(((f"{glyph} ", name), (label, "gauge--text")), ((figure, "gauge--text"),), width, (" ", ""))
-                for (_, glyph, name), label, figure in rows
+                for _, glyph, name, label, figure in rows
             ),
         ]
