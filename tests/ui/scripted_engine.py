@@ -148,7 +148,7 @@ def stats(info: ModelInfo = INFO, used: int = 0, reused: int = 0) -> tuple[Cache
     layer = LayerCache(used, info.context, reserved_bytes * used // info.context, reserved_bytes, "bf16")
     cache = CacheStats((layer,) * info.layers, reused, CacheBlocks(10, 2, 311))
     used_bytes = layer.used_bytes * info.layers
-    memory = MemoryStats(info.weights_bytes, used_bytes, info.cache_bytes, 480_000_000, 9_200_000_000)
+    memory = MemoryStats(info.weights_bytes, used_bytes, info.cache_bytes, 480_000_000, 9_200_000_000, info.copy_bytes)
     return cache, memory
 
 

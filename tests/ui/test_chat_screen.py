@@ -422,6 +422,29 @@ async def test_a_base_model_says_so_and_is_shown_raw(open_chat: OpenChat) -> Non
         assert views(chat)[-1].text == " It was **late**.", "the leading space is part of the reply"
 
 
+async def test_a_copy_for_prompts_is_said_and_shown(open_chat: OpenChat) -> None:
+    """Would catch: memory taken twice without a word, and a reason that only a command tells."""
+    copy = {"copy_bytes": 212_000_000, "weights_bytes": 339_400_000, "copy_reason": "Long prompts go the short way."}
+    async with open_chat(size=(160, 60), info=copy) as chat:
+        await chat.shows("Long prompts go the short way.")
+        await chat.shows("█ weights")
+        for row in ("█ weights", "▚ copy"):
+            (line,) = [line for line in chat.text.splitlines() if row in line]
+            assert line.rstrip().endswith("127 MB" if "weights" in row else "212 MB")
+    async with open_chat(size=(160, 60), info={"copy_reason": "Long prompts go the long way."}) as chat:
+        await chat.shows("█ weights")
+        assert "▚" not in chat.text
+        assert "the long way" not in chat.text, "it is what most processors do"
+        await chat.press("f1")
+        await chat.shows("Help")
+        seen = ""
+        for _ in range(12):
+            await chat.press("pagedown")
+            seen += chat.text
+        assert "copy" in seen
+        assert "Long prompts go the long way." in seen
+
+
 async def test_raw_mode_shows_and_sends_the_text_as_it_is(open_chat: OpenChat) -> None:
     """Would catch: a leading space trimmed or a template applied where the text is to go on as it is."""
     async with open_chat(raw=True, info={"format": "base"}) as chat:

@@ -156,7 +156,8 @@ async def test_what_a_file_says_of_itself_is_inert(open_chat: OpenChat) -> None:
     async with open_chat(size=(160, 60), loaded=False) as chat:
         await chat.sent(LoadModel)
         for text in NASTY:
-            chat.engine.ready(name=text, architecture=text, dtype_reason=f"dtype {text}", notices=(f"Told {text}.",))
+            told = {"dtype_reason": f"dtype {text}", "copy_bytes": 1, "copy_reason": text}
+            chat.engine.ready(name=text, architecture=text, notices=(f"Told {text}.",), **told)
             await chat.shows(f"Told {one_line(text)}.")
             chat.screen.sampler_panel.start(chat.screen.chat.sampler, {"top_p": text})
             await chat.pilot.pause()
