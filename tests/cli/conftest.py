@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ended_command import Command, Ended
+from ended_command import Command, Ended, heed_signals
 from gpt2_repo import write_gpt2_repo, write_tokenizer
 from safetensors.numpy import load_file, save_file
 
@@ -55,14 +55,9 @@ def start(environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Pope
     """Start a command as a process of its own; what still runs when the test ends is killed."""
     running: list[subprocess.Popen[bytes]] = []
 
-    def listen() -> None:
-        # Tests run under nohup, or from a shell that ignores signals for its background jobs, hand that on.
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-
     def run(*words: str, python: tuple[str, ...] = (), **options: Any) -> subprocess.Popen[bytes]:
         pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-        pipes |= {"stdin": subprocess.DEVNULL, "env": environment, "preexec_fn": listen} | options
+        pipes |= {"stdin": subprocess.DEVNULL, "env": environment, "preexec_fn": heed_signals} | options
         running.append(subprocess.Popen([sys.executable, *python, "-m", "tinychat", *words], **pipes))
         return running[-1]
 

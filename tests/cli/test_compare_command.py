@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import IN_GGUF, VARIANTS
+from checkpoints import IN_GGUF, VARIANTS, one_of_each_family
 from ended_command import Command
 from rulers import card
 from safetensors.torch import load_file, save_file
@@ -23,7 +23,8 @@ from tinychat.models.linear import abilities
 SMALL = ("--tokens", "9", "--new-tokens", "6", "--threads", "1")
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+# That our models are right in every variant is for tests/models to find out; this is about the command's own part.
+@pytest.mark.parametrize("variant", [*one_of_each_family(VARIANTS), "gemma3-types", "phi3-long-window", "qwen2-yarn"])
 def test_every_family_from_a_folder(tinychat: Command, tiny: Tiny, variant: str) -> None:
     """Would catch: a state that has no counterpart in transformers' class, a config that it reads otherwise."""
     made = tiny.safetensors(variant)
@@ -42,7 +43,7 @@ def test_every_family_from_a_folder(tinychat: Command, tiny: Tiny, variant: str)
         assert all(example["passed"] for example in path["by_hand"])
 
 
-@pytest.mark.parametrize("variant", IN_GGUF)
+@pytest.mark.parametrize("variant", [*one_of_each_family(IN_GGUF), "llama-llama3", "phi3-long-window"])
 def test_every_family_from_gguf(tinychat: Command, tiny: Tiny, variant: str) -> None:
     """Would catch: a converter's permutation, sum or transposition that the reference doesn't undo."""
     ended = tinychat("compare", str(tiny.gguf(variant, "Q8_0").path), *SMALL, "--json")

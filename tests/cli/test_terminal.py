@@ -14,6 +14,7 @@ from typing import Any
 import pexpect
 import pyte
 import pytest
+from ended_command import heed_signals
 
 pytestmark = pytest.mark.pty
 
@@ -28,8 +29,9 @@ class Terminal:
 
     def __init__(self, command: list[str], environment: dict[str, str], folder: Path) -> None:
         self.child = pexpect.spawn(
-            command[0], command[1:], env=environment, cwd=str(folder), dimensions=(ROWS, COLUMNS), timeout=60
-        )
+            command[0], command[1:], env=environment, cwd=str(folder), dimensions=(ROWS, COLUMNS), timeout=60,
+            preexec_fn=heed_signals,
+        )  # fmt: skip
         self.raw = b""
         self._screen = pyte.Screen(COLUMNS, ROWS)
         self._stream = pyte.ByteStream(self._screen)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import IN_GGUF
+from checkpoints import IN_GGUF, one_of_each_family
 from rulers import KERNELS, NO_ABILITIES, assert_close, build, measure, reference
 from safetensors.torch import load_file, save_file
 from tiny import Tiny
@@ -218,9 +218,10 @@ def tensors_of(thing: Any, seen: dict[int, torch.Tensor]) -> dict[int, torch.Ten
 def test_planned_bytes_are_built_bytes(tiny: Tiny, variant, dtype):
     """Catches a plan that isn't what is built (a model judged to fit then doesn't), and a copy nobody counted."""
     sizes = set()
-    for kind, can in product(
-        ("F16", "Q8_0", "Q4_0", "Q4_1"), (None, NO_ABILITIES, Abilities(fp32=True, bf16=False, blocks=True))
-    ):
+    # What a machine lacks changes the form of a matrix, which is no affair of a variant's.
+    first = variant in one_of_each_family(IN_GGUF)
+    machines = (None, NO_ABILITIES, Abilities(fp32=True, bf16=False, blocks=True)) if first else (None,)
+    for kind, can in product(("F16", "Q8_0", "Q4_0", "Q4_1") if first else ("F16", "Q4_1"), machines):
         built = build(tiny.gguf(variant, kind).path, dtype, can=can)
         assert built.planned.nbytes == built.report.nbytes
         assert built.planned.parameters == built.report.parameters

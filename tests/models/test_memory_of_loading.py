@@ -27,8 +27,10 @@ import json, sys
 from pathlib import Path
 
 import torch
-from rulers import found
+from tinychat.catalog import FileSource, ModelCard
+from tinychat.engine.loading import architecture
 from tinychat.engine.memory import given_back_at_once
+from tinychat.engine.opening import open_model
 from tinychat.kernels import fused
 from tinychat.models.linear import abilities
 from tinychat.models.policy import Policy
@@ -38,11 +40,13 @@ def resident(name):
     return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
 
 policy = Policy(sys.argv[2], abilities(), head=sys.argv[3], copy=sys.argv[4] == "copy")
-with torch.inference_mode(), found(Path(sys.argv[1])) as architecture:
+opened = open_model(Path(sys.argv[1]), ModelCard("large", FileSource(sys.argv[1])))
+with torch.inference_mode(), opened.checkpoint:
+    found = architecture(opened)
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     with given_back_at_once():
-        model, report = architecture.walk(policy, fused, lambda _: None)
+        model, report = found.walk(policy, fused, lambda _: None)
 peak = resident("VmHWM")
 print(json.dumps({"weights": report.nbytes, "after": resident("VmRSS") - before, "peak": peak - before}))
 """

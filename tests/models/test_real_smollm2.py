@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from rulers import KERNELS, Measured, assert_close, build, card, divergence, greedy, measure, reference, state_error
+from rulers import (
+    KERNELS,
+    Measured,
+    assert_close,
+    assert_greedy,
+    build,
+    card,
+    divergence,
+    greedy,
+    measure,
+    reference,
+    state_error,
+)
 
 from tinychat.engine.opening import open_model
+from tinychat.kernels import plain
 from tinychat.models.linear import abilities
 
 pytestmark = pytest.mark.model
@@ -43,16 +55,11 @@ def test_states_and_logits_in_fp32(exact, ids, expected):
     assert_close(measure(exact, ids, 48), expected)
 
 
-def test_greedy_ids_in_fp32(smollm2_path, smollm2_reference, ids):
+def test_greedy_ids_in_fp32(exact, smollm2_path, smollm2_reference, ids):
     """Sixty tokens, with both kernels, are transformers' own."""
-    prompt = torch.tensor([ids])
-    with torch.inference_mode():
-        theirs = smollm2_reference.generate(
-            prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=60, eos_token_id=None,
-            pad_token_id=0, temperature=None, top_p=None, top_k=None,
-        )[0, len(ids) :].tolist()  # fmt: skip
     for kernels in KERNELS:
-        assert greedy(build(smollm2_path, "fp32", kernels).context(256), ids, 60) == theirs
+        built = exact if kernels is plain else build(smollm2_path, "fp32", kernels)
+        assert_greedy(smollm2_reference, ids, greedy(built.context(256), ids, 60))
 
 
 @pytest.mark.skipif(not abilities().blocks, reason="there is no product by blocks without Numba")

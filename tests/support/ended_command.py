@@ -1,8 +1,9 @@
-"""What a command left behind, for tests of the command line."""
+"""What a command left behind, and how it is started, for tests of the command line."""
 
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -34,3 +35,9 @@ class Ended:
 
 
 Command = Callable[..., Ended]
+
+
+def heed_signals() -> None:
+    """Undo in a new process what nohup, or a shell that runs the tests in its background, has it ignore."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)

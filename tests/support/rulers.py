@@ -119,6 +119,18 @@ def reference_greedy(model: PreTrainedModel, prompt: Sequence[int], count: int) 
 
 
 @torch.inference_mode()
+def assert_greedy(model: PreTrainedModel, prompt: Sequence[int], made: Sequence[int]) -> None:
+    """Hold a continuation to transformers' greedy one: each id is the best after those before it, and by a lead.
+
+    All of them are judged in one pass, which is for models whose logits don't depend on what comes later: not for
+    those that turn by other angles where a sequence is longer.
+    """
+    best = model(torch.tensor([[*prompt, *made[:-1]]]), use_cache=False).logits[0, len(prompt) - 1 :].topk(2)
+    assert list(made) == best.indices[:, 0].tolist()
+    assert float((best.values[:, 0] - best.values[:, 1]).min()) > 1e-3, "a tie proves nothing"
+
+
+@torch.inference_mode()
 def greedy(context: Context, prompt: Sequence[int], count: int) -> list[int]:
     """Return our greedy continuation: the prompt in one pass, then a token a step."""
     logits = context.forward(prompt)

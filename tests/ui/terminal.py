@@ -44,7 +44,7 @@ class Terminal:
     @property
     def copied(self) -> list[str]:
         """What the program has put into the terminal's clipboard, in order."""
-        found = re.findall(rb"\x1b\]52;c;([^\x07\x1b]*)", self.written)
+        found = re.findall(rb"\x1b\]52;c;([^\x07\x1b]*)[\x07\x1b]", self.written)  # whole ones
         return [base64.b64decode(data).decode() for data in found]
 
     def until(self, seen: str | Callable[[], object], seconds: float = PATIENCE) -> None:
