@@ -97,7 +97,7 @@ def test_events_of_a_load(tiny: Tiny, engine, variant, kind):
 def test_what_is_said_of_a_model(tiny: Tiny, engine):
     """Name, family, forms, sizes: as the files have them."""
     made = tiny.gguf("llama", "Q4_1")
-    info = engine.load(made.path, dtype="auto", context=64).info
+    info = engine.load(made.path, dtype="auto", prefill_copy="never", context=64).info
     built = build(made.path, "auto")
     layers, head = (next(form for _, form in built.report.forms[role]) for role in ("layers", "head"))
     assert info == ModelInfo(
@@ -121,6 +121,7 @@ def test_what_is_said_of_a_model(tiny: Tiny, engine):
         load_seconds=info.load_seconds,
         stop=(),
         max_tokens=None,
+        copy_reason=info.copy_reason,
         notices=info.notices,
     )
     assert 0 < info.load_seconds < 60
