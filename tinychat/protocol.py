@@ -137,6 +137,20 @@ class LoadModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How the reply that is being made goes on from here; alone or as a part of `Generate`."""
+
+    mode: Literal["play", "pause", "step", "sentence"] = "play"
+    """play: token after token; step: one token, then pause; sentence: to the end of the sentence, then pause."""
+    rate: float | None = None
+    """Tokens a second at most while it plays; None: as fast as the machine can."""
+
+    def __post_init__(self) -> None:
+        if self.rate is not None and not self.rate > 0:
+            raise ValueError(f"rate is {self.rate}, but has to be above 0.")
+
+
+@dataclass(frozen=True, slots=True)
 class Generate:
     """Say the next turn after `messages`."""
 
@@ -151,6 +165,10 @@ class Generate:
     """No template: continue the text of the only message as it is."""
     think: bool | None = None
     """What the template's `enable_thinking` is set to; None leaves it to the template."""
+    branch_of: int | None = None
+    """The turn whose first tokens `forced_ids` repeats, all but the last: what was kept of them is this turn's, too."""
+    pace: Pace = Pace()
+    """How the reply begins to go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +195,46 @@ class Tokenize:
 
 
 @dataclass(frozen=True, slots=True)
+class Explain:
+    """Ask why a token of a reply was said; answered by `Explained`, between tokens or while paused."""
+
+    request_id: int
+    turn_id: int
+    index: int
+    """Of the token in the reply, from 0; one more than it has: the token that would be next."""
+    sampler: SamplerSettings | None = None
+    """What the chain would have made of it by these settings; None: those that were in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """Ask what happened in the layers at a token; answered by `Probed`, between tokens or while paused."""
+
+    request_id: int
+    turn_id: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribePrompt:
+    """Ask for the pieces of the prompt of a turn; answered by `PromptDescribed`."""
+
+    request_id: int
+    turn_id: int
+
+
+View = Literal["layers", "time"]
+"""What costs the engine something while somebody looks: statistics of the layers, a profile of a token's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetViews:
+    """Look at these from the next token on, and at nothing else."""
+
+    views: frozenset[View] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Unload:
     """Let go of the model and its caches."""
 
@@ -186,7 +244,20 @@ class Shutdown:
     """Stop everything and end the engine."""
 
 
-Command = LoadModel | Generate | SetSampler | Cancel | Tokenize | Unload | Shutdown
+Command = (
+    LoadModel
+    | Generate
+    | SetSampler
+    | Pace
+    | Cancel
+    | Tokenize
+    | Explain
+    | Inspect
+    | DescribePrompt
+    | SetViews
+    | Unload
+    | Shutdown
+)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Events
@@ -365,6 +436,8 @@ class TokenEmitted:
     """Whether it had been guessed: a token that was drafted, and then drawn."""
     drafted: int = 0
     """How many tokens the reply has drafted so far."""
+    seconds: float = 0.0
+    """Since the token before it, or since the prompt was computed; time spent paused doesn't count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +486,8 @@ class MemoryStats:
     """What the operating system could still give."""
     copy: int = 0
     """Those of `weights` that are a bf16 copy, for long prompts."""
+    kept: int = 0
+    """Kept of the tokens of replies, so that it can be told why each was said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +512,144 @@ class Tokenized:
     pieces: tuple[Piece, ...]
     ready: bool = True
     """False: no tokenizer yet; ask again after `TokenizerReady`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The reply waits for a `Pace`, a `Cancel` or other settings before its next token."""
+
+    turn_id: int
+    index: int
+    """Of the next token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A token that could have been said, and how it fared in the sampler's chain."""
+
+    token_id: int
+    piece: bytes
+    logit: float
+    """The model's own."""
+    probabilities: tuple[float, ...]
+    """The model's own; then, for each stage of `Explained.stages`, what it would be if the chain ended there: the
+    softmax over the tokens that are left. 0 from the stage on that removed the token."""
+    removed_by: str = ""
+    """The stage that removed it; empty: it could be drawn."""
+    interval: tuple[float, float] | None = None
+    """The draws, from 0 to 1, that choose it: from the first up to, not with, the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The answer to `Explain`."""
+
+    request_id: int
+    turn_id: int
+    index: int
+    chosen: int | None = None
+    """Id of the token that was said; None: none was yet."""
+    sampler: SamplerSettings = field(default_factory=SamplerSettings)
+    """The settings that the table is made by."""
+    stages: tuple[str, ...] = ()
+    """What the chain does, in order: bias, repetition, frequency and presence, temperature, top-k, top-p, min-p, as
+    far as it is on; greedy, where the temperature is 0."""
+    candidates: tuple[Candidate, ...] = ()
+    """The best by the model's own probability, the token that was said, and all others that could be drawn, as far as
+    there is room; best first."""
+    survivors: int = 0
+    """How many tokens could be drawn."""
+    rest: float = 0.0
+    """The model's own probability of all tokens that are not among the candidates."""
+    draw: float | None = None
+    """The random number that decides, from 0 to 1; None: greedy, or not drawn yet."""
+    forced: bool = False
+    """Whether the token was dictated, not drawn."""
+    recomputed: bool = False
+    """Whether the model was run again for this, over what the caches hold."""
+    problem: str = ""
+    """Why there is no answer, as a sentence; empty: there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Statistics of the numbers of a tensor."""
+
+    least: float
+    most: float
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStatistics:
+    """What a layer did at one token."""
+
+    residual_norm: float
+    """Euclidean norm of the residual stream after the layer."""
+    attn_out: Spread
+    """Of what attention adds to the stream."""
+    mlp_out: Spread
+    """Of what the MLP adds to it."""
+    head_entropy: tuple[float, ...]
+    """Of each query head's attention over the tokens it sees, in nats."""
+    attention_ms: float
+    mlp_ms: float
+    """Milliseconds, each with the norm before it; of a pass with taps, which is slower than one without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What happened in the layers at a token: while `layers` is looked at, or as the answer to `Inspect`."""
+
+    turn_id: int
+    index: int
+    layers: tuple[LayerStatistics, ...] = ()
+    request_id: int | None = None
+    """Of the `Inspect` that this answers."""
+    recomputed: bool = False
+    """Whether the model was run again for this, over what the caches hold."""
+    problem: str = ""
+    """Why there is no answer, as a sentence; empty: there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """Where the time of one token went, in milliseconds: a sample, while `time` is looked at."""
+
+    turn_id: int
+    index: int
+    attention: float
+    mlp: float
+    head: float
+    sampling: float
+    rest: float
+    """Python between the products, the tokenizer, events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """How fast this machine reads memory, measured once when `time` is first looked at."""
+
+    bytes_per_second: float
+    bytes_per_token: int
+    """What a token reads of the weights; the caches come on top."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptDescribed:
+    """The answer to `DescribePrompt`."""
+
+    request_id: int
+    turn_id: int
+    pieces: tuple[Piece, ...] = ()
+    """In order; `start` counts the bytes of the pieces before it."""
+    spans: tuple[Span, ...] = ()
+    """Where each stretch of ids came from."""
+    bos: tuple[int, ...] = ()
+    """Indices of pieces that are the beginning-of-sequence token: one in a sound prompt of a model that has one."""
+    problem: str = ""
+    """Why there is no answer, as a sentence; empty: there is."""
 
 
 FinishReason = Literal["eos", "stop", "length", "context", "cancelled", "failed"]
@@ -518,6 +731,12 @@ Event = (
     | CacheStats
     | MemoryStats
     | Tokenized
+    | Paused
+    | Explained
+    | Probed
+    | Profiled
+    | Bandwidth
+    | PromptDescribed
     | TurnFinished
     | Notice
     | EngineFailed
