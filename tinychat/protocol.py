@@ -393,7 +393,8 @@ class PromptRendered:
 
 @dataclass(frozen=True, slots=True)
 class PrefillProgress:
-    """So much of the prompt is in the caches: `reused` from before, `done - reused` computed now."""
+    """So much of the prompt is in the caches: `reused` from before, `done - reused` computed now. What is dictated is
+    counted with it."""
 
     turn_id: int
     done: int
@@ -647,7 +648,8 @@ class PromptDescribed:
     spans: tuple[Span, ...] = ()
     """Where each stretch of ids came from."""
     bos: tuple[int, ...] = ()
-    """Indices of pieces that are the beginning-of-sequence token: one in a sound prompt of a model that has one."""
+    """Indices of the first pieces that are the beginning-of-sequence token: one in a sound prompt of a model that has
+    one. Some templates put the same token elsewhere, too."""
     problem: str = ""
     """Why there is no answer, as a sentence; empty: there is."""
 
@@ -673,7 +675,7 @@ class TurnFinished:
     """Tokens chosen, end ids and cut ones counted."""
     prefill_seconds: float
     decode_seconds: float
-    """From the first token to the last."""
+    """From the first token that was drawn to the last; time spent paused doesn't count."""
     first_token_seconds: float
     """From the command to the first token."""
     seed: int
@@ -684,16 +686,20 @@ class TurnFinished:
     """Tokens guessed ahead."""
     accepted: int = 0
     """Those of them that were then drawn."""
+    forced: int = 0
+    """Tokens that were dictated: they are computed (or found in the caches) with the prompt, and no decode step."""
 
     @property
     def prefill_rate(self) -> float:
-        """Computed prompt tokens a second; 0 where nothing was timed."""
-        return (self.prompt_tokens - self.reused_tokens) / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
+        """Computed prompt tokens a second, dictated ones with them; 0 where nothing was timed."""
+        computed = self.prompt_tokens + self.forced - self.reused_tokens
+        return computed / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
 
     @property
     def decode_rate(self) -> float:
-        """Tokens a second after the first; 0 for replies of fewer than two."""
-        return (self.new_tokens - 1) / self.decode_seconds if self.decode_seconds > 0 and self.new_tokens > 1 else 0.0
+        """Tokens a second after the first that was drawn; 0 for replies of fewer than two."""
+        decoded = self.new_tokens - self.forced - 1
+        return decoded / self.decode_seconds if self.decode_seconds > 0 and decoded > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

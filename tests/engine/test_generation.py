@@ -124,7 +124,7 @@ def test_penalties_count_prompt_and_reply(built):
 def test_frequency_counts_the_reply_alone(built, monkeypatch):
     """1e6 - 2 * (how often) against 1e6 - 3: 7 twice, then 8, whatever the prompt holds. The model has no say."""
     context = built.context()
-    monkeypatch.setattr(context, "forward", lambda ids: torch.zeros(320))
+    monkeypatch.setattr(context, "forward", lambda ids, *more: torch.zeros(320))
     chain = SamplerSettings(temperature=0.0, frequency_penalty=2.0, logit_bias=((7, 1e6), (8, 1e6 - 3)))
     assert run(context, [7, 7, 7, 7], 4, chain) == [7, 7, 8, 7]
 

@@ -218,7 +218,7 @@ def test_switching_in_mid_reply(built, on):
 
 
 def test_forced_ids(built):
-    """What is dictated is not guessed, and what follows it is as without."""
+    """What is dictated is not guessed, nor the token after it, whose logits come with it; the rest is as without."""
     settings = CHAINS["everything"]
     forced = [300, 10, 319, 10, 300]
     plain = run(built.context(), IDS[:20], 25, settings, forced=forced)
@@ -227,8 +227,8 @@ def test_forced_ids(built):
         built.context(), IDS[:20], 25, replace(settings, speculate=3), forced=forced, speculation=eager
     )
     assert_same(guessed, plain)
-    assert not any(choice.accepted for choice in guessed[0][:5])
-    assert guessed[0][5].accepted
+    assert not any(choice.accepted for choice in guessed[0][:6])
+    assert guessed[0][6].accepted
 
 
 @pytest.mark.parametrize("prompt", [1, 50, 59, 60, 61, 62, 63])

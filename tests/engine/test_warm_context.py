@@ -206,7 +206,7 @@ def test_a_model_that_raises_in_a_later_step(tiny: Tiny, variant, monkeypatch):
     context, ids = built.context(700), IDS * 11
     context.reuse(ids)
     context.forward(ids[:100])
-    real, steps = built.model.forward, []
+    real, steps = built.model.states, []
 
     def failing(*arguments, **more):
         steps.append(real(*arguments, **more))
@@ -215,7 +215,7 @@ def test_a_model_that_raises_in_a_later_step(tiny: Tiny, variant, monkeypatch):
         return steps[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(built.model, "forward", failing)
+        patch.setattr(built.model, "states", failing)
         with pytest.raises(MemoryError):
             context.forward(ids[100:660])
     assert {cache.length for cache in context.caches} == {len(context.ids)}
@@ -229,14 +229,14 @@ def test_a_change_of_angles_gives_the_new_logits_alone(tiny: Tiny, monkeypatch):
     built = build(tiny.safetensors("phi3-long").path)  # whose angles change past 16
     context, whole = built.context(), built.context()
     context.forward(IDS[:14])
-    real, rows = built.model.forward, []
+    real, rows = built.model.states, []
 
     def counting(*arguments, **more):
         rows.append(real(*arguments, **more))
         return rows[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(built.model, "forward", counting)
+        patch.setattr(built.model, "states", counting)
         logits = context.verify(IDS[14:19])
     assert [len(part) for part in rows] == [1, 1, 1, 4, 3]
     torch.testing.assert_close(logits, whole.verify(IDS[:19])[14:], rtol=1e-4, atol=1e-5)

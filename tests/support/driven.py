@@ -134,13 +134,13 @@ class Gate:
         """Steps let through."""
         real = Context.forward
 
-        def forward(context: Context, *arguments: Any) -> Any:
+        def forward(context: Context, *arguments: Any, **more: Any) -> Any:
             if not self._open:
                 self.waiting.set()
                 assert self._permits.acquire(timeout=DEADLINE), "nobody let the step pass"
                 self.waiting.clear()
             self.passed += 1
-            return real(context, *arguments)
+            return real(context, *arguments, **more)
 
         patch.setattr(Context, "forward", forward)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from tinychat.errors import OutOfMemory
+from tinychat.errors import OutOfMemory, TinychatError
 from tinychat.models.base import Model
 from tinychat.models.paged import STEP
 from tinychat.models.paged_cache import PagedCache, PagedCaches
@@ -37,6 +37,8 @@ class Context:
         """Older ones first."""
         self._target = 0
         """Ids of the prompt that is being computed: how it is turned depends on its whole length."""
+        self.states = torch.empty(0)
+        """What the head read, activations [n, C]: of the last of the ids appended last, or of each of them."""
         self.recomputed = ""
         """Why the last prompt had to be computed afresh though its beginning was in the caches; empty: it hadn't."""
 
@@ -71,13 +73,13 @@ class Context:
         """The ids of every sequence there is, the growing one last."""
         return (*(tuple(ids) for ids, _ in self._kept), tuple(self.ids))
 
-    def reuse(self, prompt: Sequence[int]) -> int:
-        """Keep the longest prefix of `prompt` that any cache holds, and return its length.
+    def reuse(self, prompt: Sequence[int], most: int | None = None) -> int:
+        """Keep the longest prefix of `prompt` that any cache holds, at most `most` ids of it; return its length.
 
         At least one id of the prompt is left to compute, since only computing gives logits.
         """
         self.recomputed = ""
-        most = len(prompt) - 1
+        most = len(prompt) - 1 if most is None else min(most, len(prompt) - 1)
         turned = self.sequence.regime(len(prompt))
 
         def reach(ids: Sequence[int], sequence: PagedCaches) -> tuple[int, bool]:
@@ -106,19 +108,52 @@ class Context:
         self.sequence.fit(len(prompt))
         return same
 
-    def forward(self, ids: Sequence[int], probe: Probe = CLOSED) -> torch.Tensor:
-        """Append `ids` and return the logits after the last one, fp32 [V].
+    def forward(self, ids: Sequence[int], probe: Probe = CLOSED, *, every_state: bool = False) -> torch.Tensor:
+        """Append `ids` and return the logits after the last one, fp32 [V]; `states` has what the head reads of it.
 
-        Where the model raises, the caches are as before, or empty where a window or a rotation has moved on.
+        Where a layer raises, the caches are as before, or empty where a window or a rotation has moved on.
+
+        Args:
+            ids: At least one.
+            probe: The taps.
+            every_state: Have `states` of all ids.
 
         Raises:
             OutOfMemory: The blocks of the cache are used up.
         """
-        return self._append(ids, probe)[-1]
+        self.states = self._append(ids, probe, every_position=every_state)
+        return self.model.logits(self.states[-1:])[0]
 
-    def verify(self, ids: Sequence[int]) -> torch.Tensor:
+    def verify(self, ids: Sequence[int], probe: Probe = CLOSED) -> torch.Tensor:
         """Append `ids` and return the logits after each of them, fp32 [T, V]; as `forward` otherwise."""
-        return self._append(ids, CLOSED, every_position=True)
+        self.states = self._append(ids, probe, every_position=True)
+        return self.model.logits(self.states)
+
+    def look(self, ids: Sequence[int], probe: Probe = CLOSED) -> torch.Tensor:
+        """Compute the last of `ids` again, over what the caches hold of those before it, and change nothing there.
+
+        Returns:
+            What the head reads after it, activations [1, C].
+
+        Raises:
+            TinychatError: The caches don't hold enough of it any more; the sentence says why.
+        """
+        most = len(ids) - 1
+        held = [(_common(held, ids, most), sequence) for held, sequence in ((self.ids, self.sequence), *self._kept)]
+        same, sequence = max(held, key=lambda found: found[0])
+        if same < len(ids) - STEP:
+            raise TinychatError("The caches no longer hold what came before this token, so it can't be run again.")
+        if same and sequence.regime(len(ids)) != sequence.turned:
+            raise TinychatError("The model turns its positions differently by now, so this token can't be run again.")
+        if not sequence.can_trim(same):
+            raise TinychatError("The window of its layers has moved past this token, so it can't be run again.")
+        aside = sequence.fork()
+        try:
+            aside.trim(same)
+            aside.fit(len(ids))
+            return self._step(ids[same:], probe, every_position=False, sequence=aside)
+        finally:
+            aside.trim(0)
 
     def ahead(self, most: int) -> int:
         """Return how many guessed ids, at most `most`, may be verified behind the next one.
@@ -144,7 +179,8 @@ class Context:
         while self._kept:
             self._drop()
 
-    def _append(self, ids: Sequence[int], probe: Probe, *, every_position: bool = False) -> torch.Tensor:
+    def _append(self, ids: Sequence[int], probe: Probe, *, every_position: bool) -> torch.Tensor:
+        """Return what the head reads: of the last id, or of each."""
         before = len(self.ids)
         total = max(before + len(ids), self._target)
         if before and self.sequence.turned != self.sequence.regime(total):
@@ -168,14 +204,17 @@ class Context:
         self.ids.extend(ids)
         return torch.cat(parts)[-(len(ids) - skipped) :] if every_position else parts[-1]
 
-    def _step(self, ids: Sequence[int], probe: Probe, *, every_position: bool) -> torch.Tensor:
+    def _step(
+        self, ids: Sequence[int], probe: Probe, *, every_position: bool, sequence: PagedCaches | None = None
+    ) -> torch.Tensor:
+        sequence = sequence or self.sequence
         tensor = torch.tensor(ids, dtype=torch.long, device=self.model.device)
-        length = self.caches[0].length
+        length = sequence.layers[0].length
         while True:
             try:
-                return self.model.forward(tensor, self.caches, probe, every_position=every_position)
+                return self.model.states(tensor, sequence.layers, probe, every_position=every_position)
             except OutOfMemory:
-                self.sequence.trim(length)
+                sequence.trim(length)
                 if not self._kept:
                     raise
                 self._drop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
@@ -16,6 +16,7 @@ from tinychat.engine import memory, prefill_copy
 from tinychat.engine.context import Context
 from tinychat.engine.loss_store import recall
 from tinychat.engine.opening import Opened
+from tinychat.engine.records import Records
 from tinychat.errors import CheckpointError, UsageError
 from tinychat.kernels import Kernels, plain
 from tinychat.models.base import Report, Weights, rename
@@ -52,6 +53,8 @@ class Session:
     """The caches of a smaller model of the same vocabulary, which guesses ahead."""
     draft_bytes: int = 0
     """Bytes resident for its weights."""
+    records: Records = field(default_factory=Records)
+    """What is kept of the turns."""
 
     @property
     def weights_bytes(self) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from tinychat.engine.drafting import proposer
-from tinychat.engine.generation import Prefilled, generate
+from tinychat.engine.generation import Prefilled, Waiting, generate
 from tinychat.engine.loading import Session
+from tinychat.engine.pace import Pacer
 from tinychat.engine.prompt import RenderedPrompt, render, render_raw
 from tinychat.engine.reply_text import ReplyText
 from tinychat.engine.sampling import Choice
@@ -21,6 +22,8 @@ from tinychat.protocol import (
     FinishReason,
     Generate,
     Notice,
+    Pace,
+    Paused,
     PrefillProgress,
     PromptRendered,
     SamplerSettings,
@@ -40,7 +43,11 @@ class Reply:
         """
         self._session = session
         self._command = command
-        self._started = time.perf_counter()
+        self._rested = 0.0
+        """Seconds that the person had it wait; no time counts them."""
+        self._resting: float | None = None
+        """Since when it waits."""
+        self._started = self._now()
         opened = session.opened
         self._prompt = _render(session, command)
         raw_stops = () if command.raw else opened.template.stops
@@ -52,23 +59,38 @@ class Reply:
         )
         self._seed = command.sampler.seed if command.sampler.seed is not None else secrets.randbelow(MAX_SEED + 1)
         self._speculation = Speculation(proposer(session))
-        self._steps: Generator[Prefilled | Choice, SamplerSettings | None, None] = generate(
+        known = session.records.shared(command.branch_of, self._prompt, command.forced_ids)
+        self._record = session.records.begin(command.turn_id, self._prompt)
+        self._pacer = Pacer(command.pace)
+        self._steps: Generator[Prefilled | Choice | Waiting, SamplerSettings | None, None] = generate(
             session.context,
             self._prompt.ids,
             command.sampler,
             seed=self._seed,
             detail=command.detail,
             forced=command.forced_ids,
+            known=known,
             speculation=self._speculation,
+            holds=self._holds,
         )
+        self._settings = command.sampler
         self._changed: SamplerSettings | None = None
+        self._ends = frozenset() if command.limits.ignore_end else opened.end_ids
+        self._ahead: Waiting | None = None
+        self._told = -1
         self._begun = False
         self._max_tokens = command.limits.max_tokens or session.info.max_tokens
         self._new_tokens = 0
+        self._forced = 0
         self._reused = 0
-        self._prefilled_at = self._first_at = self._last_at = self._started
+        self._prefilled_at = self._first_at = self._drawn_at = self._last_at = self._since = self._started
         self.reason: FinishReason | None = None
         """Why the reply ended; None while it goes on."""
+
+    @property
+    def turn_id(self) -> int:
+        """Of the turn it is."""
+        return self._command.turn_id
 
     @property
     def reused(self) -> int:
@@ -80,12 +102,32 @@ class Reply:
         turn, prompt = self._command.turn_id, self._prompt
         return [PromptRendered(turn, prompt.ids, prompt.spans), *(Notice(text, turn) for text in prompt.notices)]
 
+    @property
+    def settings(self) -> SamplerSettings:
+        """What the next token will be chosen by."""
+        return self._settings
+
+    @property
+    def ahead(self) -> Waiting | None:
+        """The next token, where all is there to choose it and it waits."""
+        return self._ahead
+
+    @property
+    def rest(self) -> float | None:
+        """Seconds to wait before the next step; None: until another command."""
+        return self._pacer.wait if self._ahead is not None else 0.0
+
     def use(self, settings: SamplerSettings) -> None:
         """Choose the next token, and those after it, by these settings."""
-        self._changed = settings
+        self._settings = self._changed = settings
+
+    def pace(self, pace: Pace) -> None:
+        """Go on like this from the next token on."""
+        self._pacer.set(pace)
+        self._told = -1
 
     def step(self) -> list[Event]:
-        """Compute one chunk of the prompt, or one token; return its events.
+        """Compute one chunk of the prompt, or one token, unless it has to wait; return its events.
 
         Raises:
             TinychatError: The prompt doesn't fit, or the model's numbers are not finite.
@@ -93,19 +135,46 @@ class Reply:
         changed = None
         if self._begun:  # a generator takes nothing before its first step
             changed, self._changed = self._changed, None
+        if self._resting is not None:
+            self._rested += time.perf_counter() - self._resting
+            self._resting = None
+        self._ahead = None
         try:
             made = self._steps.send(changed)
         except StopIteration:
             self.reason = "context"
             return []
         self._begun = True
-        if isinstance(made, Prefilled):
-            self._reused = made.reused
-            self._prefilled_at = time.perf_counter()
-            turn = self._command.turn_id
-            told = [Notice(self._afresh(), turn)] if self._session.context.recomputed and made.done == 0 else []
-            return [*told, PrefillProgress(turn, made.done, made.total, made.reused)]
-        return [self._take(made)]
+        match made:
+            case Prefilled():
+                self._reused = made.reused
+                self._prefilled_at = self._since = self._now()
+                self._forced = made.total - len(self._prompt.ids)
+                turn = self._command.turn_id
+                told = [Notice(self._afresh(), turn)] if self._session.context.recomputed and made.done == 0 else []
+                return [*told, PrefillProgress(turn, made.done, made.total, made.reused)]
+            case Waiting():
+                return self._wait(made)
+            case Choice():
+                return [self._take(made)]
+
+    def _wait(self, ahead: Waiting) -> list[Event]:
+        self._ahead = ahead
+        self._resting = time.perf_counter()
+        if not self._pacer.paused or self._told == ahead.index:
+            return []
+        self._told = ahead.index
+        return [Paused(self._command.turn_id, ahead.index)]
+
+    def _holds(self, next_token: Callable[[], int]) -> bool:
+        def next_piece() -> bytes:
+            token_id = next_token()
+            return b"" if token_id in self._ends else self._session.opened.tokenizer.bytes_of(token_id)
+
+        return self._pacer.holds(next_piece)
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._rested
 
     def _afresh(self) -> str:
         return f"The conversation is computed from its beginning: {self._session.context.recomputed}."
@@ -125,24 +194,31 @@ class Reply:
             reused_tokens=self._reused,
             new_tokens=self._new_tokens,
             prefill_seconds=self._prefilled_at - self._started,
-            decode_seconds=self._last_at - self._first_at,
+            decode_seconds=self._last_at - self._drawn_at,
             first_token_seconds=self._first_at - self._started,
             seed=self._seed,
             kernel=f"{kernel}+{speculation.proposer.NAME}" if speculation.drafted else kernel,
             drafted=speculation.drafted,
             accepted=speculation.accepted,
+            forced=self._forced,
         )
 
     def _take(self, choice: Choice) -> TokenEmitted:
         """Count a token, and see whether it is the last one."""
         opened = self._session.opened
         token_id, index = choice.token_id, self._new_tokens
-        self._last_at = time.perf_counter()
+        before = self._since
+        self._last_at = self._since = self._now()
         if index == 0:
             self._first_at = self._last_at
+        if index <= self._forced:
+            self._drawn_at = self._last_at
+        if index >= self._forced:
+            self._pacer.said(opened.tokenizer.bytes_of(token_id))
         self._new_tokens += 1
+        self._session.records.add(self._record, choice)
         answer = thinking = ""
-        if token_id in opened.end_ids and not self._command.limits.ignore_end:
+        if token_id in self._ends:
             self.reason = "eos"
         else:
             answer, thinking = self._text.push(token_id)
@@ -163,8 +239,9 @@ class Reply:
             alternatives=tuple(
                 Alternative(other, opened.tokenizer.bytes_of(other), p) for other, p in choice.alternatives
             ),
-            accepted=choice.accepted,
+            accepted=choice.accepted and index >= self._forced,
             drafted=self._speculation.drafted,
+            seconds=self._last_at - before,
         )
 
 

@@ -18,27 +18,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinychat import hub, models
 from tinychat.engine import memory
+from tinychat.engine.answers import AT_ONCE, answer
+from tinychat.engine.fetching import Fetched, fetch
 from tinychat.engine.opening import Opened, open_model
 from tinychat.errors import Cancelled, TinychatError, UsageError
 from tinychat.protocol import (
     CacheStats,
     Cancel,
     Command,
-    DownloadProgress,
+    DescribePrompt,
     EngineFailed,
     Event,
+    Explain,
     Generate,
     LayerCache,
     LoadModel,
     MemoryStats,
     ModelLoading,
     ModelReady,
+    Pace,
     SetSampler,
     Shutdown,
     Tokenize,
-    Tokenized,
     TokenizerReady,
     Unload,
 )
@@ -50,17 +52,7 @@ if TYPE_CHECKING:
 _LOOK = 0.2
 """Seconds between two looks at whether the thread that is to answer is still there."""
 _STATS_EVERY = 0.1
-"""Seconds between two reports of caches and memory, and of a download's bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Fetched:
-    """A download has ended."""
-
-    command: LoadModel
-    result: Path | BaseException
-    draft: Path | None = None
-    """Files of the draft model, where one was asked for."""
+"""Seconds between two reports of caches and memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +76,9 @@ class LocalEngine:
 
     def __init__(self) -> None:
         """Start the thread; it sleeps until the first command."""
-        self._inbox: queue.SimpleQueue[Command | _Fetched | _Call] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Command | Fetched | _Call] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._waiting: deque[Command | _Fetched | _Call] = deque()
+        self._waiting: deque[Command | Fetched | _Call] = deque()
         self._opened: Opened | None = None
         self._session: Session | None = None
         self._load: _Load | None = None
@@ -150,12 +142,12 @@ class LocalEngine:
             except BaseException as error:  # only Shutdown may end the thread
                 self._fail(error)
 
-    def _handle(self, command: Command | _Fetched | _Call) -> None:
+    def _handle(self, command: Command | Fetched | _Call) -> None:
         """Do what a command says, now that nothing else is being done."""
         match command:
             case LoadModel():
                 self._begin_load(command)
-            case _Fetched():
+            case Fetched():
                 self._finish_load(command)
             case Generate():
                 self._generate(command)
@@ -167,14 +159,19 @@ class LocalEngine:
             case _:
                 self._answer(command)
 
-    def _serve(self) -> None:
-        """Between two steps of something long: answer what can be answered now, keep the rest for later."""
+    def _serve(self, wait: float | None = 0.0) -> None:
+        """Between two steps of something long: answer what can be answered now, keep the rest for later.
+
+        Args:
+            wait: Seconds to wait for the first command; None: until one comes.
+        """
         while True:
             try:
-                command = self._inbox.get_nowait()
+                command = self._inbox.get(timeout=wait) if wait != 0.0 else self._inbox.get_nowait()
             except queue.Empty:
                 return
-            if isinstance(command, Cancel | Shutdown | SetSampler | Tokenize):
+            wait = 0.0
+            if isinstance(command, AT_ONCE):
                 try:
                     self._answer(command)
                 except BaseException as error:  # it is no reason to end the reply or the load
@@ -194,13 +191,12 @@ class LocalEngine:
                 self._shutdown = self._stop_reply = True
                 if self._load is not None:
                     self._load.cancelled.set()
-            case SetSampler():
-                if self._reply is not None:
-                    self._reply.use(command.sampler)
-            case Tokenize():
-                ready = self._opened is not None
-                pieces = self._opened.tokenizer.pieces(command.text) if self._opened is not None else ()
-                self._outbox.put(Tokenized(command.request_id, pieces, ready))
+            case SetSampler() if self._reply is not None:
+                self._reply.use(command.sampler)
+            case Pace() if self._reply is not None:
+                self._reply.pace(command)
+            case Tokenize() | Explain() | DescribePrompt():
+                self._outbox.put(answer(command, self._opened, self._session, self._reply))
 
     def _cancel_turn(self, turn_id: int | None) -> None:
         """Stop the reply that is being made, or drop one that waits."""
@@ -228,37 +224,18 @@ class LocalEngine:
     # Loading
 
     def _begin_load(self, command: LoadModel) -> None:
-        """Let go of the old model and fetch the files on a thread of their own; then `_Fetched` comes."""
+        """Let go of the old model and fetch the files on a thread of their own; then `Fetched` comes."""
         self._abandon_load()
         self._unload()
         cancelled = threading.Event()
         self._load = _Load(command, cancelled)
-        threading.Thread(target=self._fetch, args=(command, cancelled), name="download", daemon=True).start()
 
-    def _fetch(self, command: LoadModel, cancelled: threading.Event) -> None:
-        """On the download thread: touch files and sockets only."""
-        last = 0.0
+        def work() -> None:
+            self._inbox.put(fetch(command, cancelled, self._outbox.put))
 
-        def progress(file: str, done: int, total: int) -> None:
-            nonlocal last
-            now = time.monotonic()
-            if now - last >= _STATS_EVERY or done == total:
-                last = now
-                self._outbox.put(DownloadProgress(command.load_id, file, done, total))
+        threading.Thread(target=work, name="download", daemon=True).start()
 
-        def judge(config: dict[str, Any]) -> None:
-            models.architecture(config, command.card.name)
-
-        draft: Path | None = None
-        try:
-            result: Path | BaseException = hub.fetch(command.card, progress, cancelled, judge)
-            if command.draft is not None:
-                draft = hub.fetch(command.draft, progress, cancelled)
-        except BaseException as error:
-            result = error
-        self._inbox.put(_Fetched(command, result, draft))
-
-    def _finish_load(self, fetched: _Fetched) -> None:
+    def _finish_load(self, fetched: Fetched) -> None:
         """Open and load the files of the newest load."""
         command, load = fetched.command, self._load
         if load is None or load.command is not command:
@@ -336,7 +313,7 @@ class LocalEngine:
             self._reply = reply = Reply(self._session, command)
             self._emit(reply.opening())
             while reply.reason is None:
-                self._serve()
+                self._serve(reply.rest)
                 if self._stop_reply:
                     reply.reason = "cancelled"
                     break
@@ -383,7 +360,8 @@ class LocalEngine:
         )
         self._outbox.put(CacheStats(layers, reused, session.context.blocks))
         ours = session.weights_bytes, session.used_bytes, session.reserved_bytes
-        self._outbox.put(MemoryStats(*ours, memory.process(), memory.available(), session.info.copy_bytes))
+        kept = session.info.copy_bytes, session.records.nbytes
+        self._outbox.put(MemoryStats(*ours, memory.process(), memory.available(), *kept))
 
     def _fail(self, error: BaseException, *, turn_id: int | None = None, load_id: int | None = None) -> None:
         """Report an error as sentences; one that nobody foresaw is named as such, with its text."""

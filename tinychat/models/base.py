@@ -66,6 +66,14 @@ class Model(Protocol):
     ) -> torch.Tensor:
         """Append ids [T] to the caches; return logits, fp32: [1, V] of the last position, or [T, V] of every one."""
 
+    def states(
+        self, ids: torch.Tensor, caches: Sequence[Cache], probe: Probe = CLOSED, *, every_position: bool = False
+    ) -> torch.Tensor:
+        """The same without the head: what it reads, activations [1, C] or [T, C]."""
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """Return logits, fp32 [T, V], for what the head reads, [T, C]."""
+
 
 @dataclass(slots=True)
 class Report:

@@ -46,6 +46,13 @@ class Cache(Protocol):
     def used_bytes(self) -> int: ...
     @property
     def dtype(self) -> torch.dtype: ...
+    @property
+    def attention(self) -> AttentionSpec: ...
+    @property
+    def rotary(self) -> Rotary | None: ...
+    def read(self, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values [K, end - start, D]."""
+
     def append_attend(self, qkv: torch.Tensor) -> torch.Tensor:
         """Append the keys and values of T new tokens, and attend.
 

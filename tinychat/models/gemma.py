@@ -117,10 +117,11 @@ class SandwichBlock:
             probe(f"{self.name}.ln1.hook_normalized", x)
         attn_out = self.self_attn.forward(x, cache, probe, self.name)
         attn_out = norm_behind(attn_out, self.post_attention_layernorm, self.eps, attn_out.dtype)
-        x = norm(residual, attn_out, self.pre_feedforward_layernorm, self.eps, self.mlp.activations)
         if probe:
             probe(f"{self.name}.ln1_post.hook_normalized", attn_out)
             probe(f"{self.name}.hook_attn_out", attn_out)
+        x = norm(residual, attn_out, self.pre_feedforward_layernorm, self.eps, self.mlp.activations)
+        if probe:
             probe(f"{self.name}.hook_resid_mid", residual)
             probe(f"{self.name}.ln2.hook_normalized", x)
         mlp_out = self.mlp.forward(x, probe, self.name)
@@ -128,7 +129,7 @@ class SandwichBlock:
         if probe:
             probe(f"{self.name}.ln2_post.hook_normalized", mlp_out)
             probe(f"{self.name}.hook_mlp_out", mlp_out)
-            probe(f"{self.name}.hook_resid_post", residual + mlp_out)
+            probe(f"{self.name}.hook_resid_post", lambda: residual + mlp_out)
         return mlp_out
 
 

@@ -74,19 +74,20 @@ class LayerNormBlock:
             probe(f"{self.name}.hook_resid_pre", residual)
             probe(f"{self.name}.ln1.hook_normalized", x)
         attn_out = self.self_attn.forward(x, cache, probe, self.name)
+        if probe:
+            probe(f"{self.name}.hook_attn_out", attn_out)
         added = None if self.parallel else attn_out
         x = norm(residual, added, *self.post_attention_layernorm, self.eps, self.mlp.activations)
         if self.parallel:
             residual.add_(attn_out)
         if probe:
-            probe(f"{self.name}.hook_attn_out", attn_out)
             if not self.parallel:
                 probe(f"{self.name}.hook_resid_mid", residual)
             probe(f"{self.name}.ln2.hook_normalized", x)
         mlp_out = self.mlp.forward(x, probe, self.name)
         if probe:
             probe(f"{self.name}.hook_mlp_out", mlp_out)
-            probe(f"{self.name}.hook_resid_post", residual + mlp_out)
+            probe(f"{self.name}.hook_resid_post", lambda: residual + mlp_out)
         return mlp_out
 
 

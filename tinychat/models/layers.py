@@ -16,6 +16,7 @@ from tinychat.kernels import Kernels
 from tinychat.models.cache import AttentionSpec, Cache
 from tinychat.models.embedding import Embedding
 from tinychat.models.linear import Linear
+from tinychat.models.pattern import attention_pattern
 from tinychat.models.probe import CLOSED, Probe
 
 
@@ -67,6 +68,7 @@ class Attention:
                 self._show(("q_normed", "k_normed"), qkv, probe, name)
         mix = cache.append_attend(qkv)  # [T, H D]
         if probe:
+            probe(f"{name}.attn.hook_pattern", lambda: attention_pattern(qkv, cache, probe.rows))
             probe(f"{name}.attn.hook_z", mix.unflatten(-1, (self.heads[0], -1)))
         return self.o_proj.forward(mix)
 
@@ -142,15 +144,16 @@ class PreNormBlock:
             probe(f"{self.name}.hook_resid_pre", residual)
             probe(f"{self.name}.ln1.hook_normalized", x)
         attn_out = self.self_attn.forward(x, cache, probe, self.name)
-        x = norm(residual, attn_out, self.post_attention_layernorm, self.eps, self.mlp.activations)
         if probe:
             probe(f"{self.name}.hook_attn_out", attn_out)
+        x = norm(residual, attn_out, self.post_attention_layernorm, self.eps, self.mlp.activations)
+        if probe:
             probe(f"{self.name}.hook_resid_mid", residual)
             probe(f"{self.name}.ln2.hook_normalized", x)
         mlp_out = self.mlp.forward(x, probe, self.name)
         if probe:
             probe(f"{self.name}.hook_mlp_out", mlp_out)
-            probe(f"{self.name}.hook_resid_post", residual + mlp_out)
+            probe(f"{self.name}.hook_resid_post", lambda: residual + mlp_out)
         return mlp_out
 
 
@@ -174,6 +177,12 @@ class Decoder:
         self, ids: torch.Tensor, caches: Sequence[Cache], probe: Probe = CLOSED, *, every_position: bool = False
     ) -> torch.Tensor:
         """Append ids [T] to the caches; return logits, fp32: [1, V] of the last position, or [T, V] of every one."""
+        return self.logits(self.states(ids, caches, probe, every_position=every_position))
+
+    def states(
+        self, ids: torch.Tensor, caches: Sequence[Cache], probe: Probe = CLOSED, *, every_position: bool = False
+    ) -> torch.Tensor:
+        """Append ids [T] to the caches; return what the head reads, activations [1, C], or [T, C] of every position."""
         residual = self.embed(ids, caches[0].length, probe)  # [T, C]
         delta = None
         for block, cache in zip(self.layers, caches, strict=True):
@@ -183,7 +192,7 @@ class Decoder:
         x = self.normed(residual, delta)
         if probe:
             probe("ln_final.hook_normalized", x)
-        return self.logits(x)
+        return x
 
     def embed(self, ids: torch.Tensor, start: int, probe: Probe) -> torch.Tensor:
         """Return what enters the first block, fp32 [T, C], for ids [T] at the positions from `start` on."""

@@ -1,0 +1,58 @@
+"""Commands that are answered at once: between two tokens of a reply, while it is paused, between turns, during a load.
+
+Nothing here imports torch before a model is loaded: a typed text is cut into pieces long before that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tinychat.engine.opening import Opened
+from tinychat.protocol import (
+    Cancel,
+    DescribePrompt,
+    Event,
+    Explain,
+    Explained,
+    Pace,
+    PromptDescribed,
+    SetSampler,
+    Shutdown,
+    Tokenize,
+    Tokenized,
+)
+
+if TYPE_CHECKING:
+    from tinychat.engine.loading import Session
+    from tinychat.engine.reply import Reply
+
+AT_ONCE: Final = (Cancel, DescribePrompt, Explain, Pace, SetSampler, Shutdown, Tokenize)
+"""Commands that don't wait for the end of a reply or a load."""
+Question = Tokenize | Explain | DescribePrompt
+"""Those that only ask."""
+_NO_MODEL: Final = "No model is loaded, so there is nothing to tell of a turn."
+
+
+def answer(question: Question, opened: Opened | None, session: Session | None, reply: Reply | None) -> Event:
+    """Return what there is to say.
+
+    Args:
+        question: The command.
+        opened: The tokenizer, once it is there.
+        session: The model, once it is loaded.
+        reply: The one that is being made.
+    """
+    if isinstance(question, Tokenize):
+        pieces = opened.tokenizer.pieces(question.text) if opened is not None else ()
+        return Tokenized(question.request_id, pieces, opened is not None)
+    if session is None:
+        if isinstance(question, Explain):
+            return Explained(question.request_id, question.turn_id, question.index, problem=_NO_MODEL)
+        return PromptDescribed(question.request_id, question.turn_id, problem=_NO_MODEL)
+    from tinychat.engine import explaining
+
+    if isinstance(question, DescribePrompt):
+        return explaining.describe_prompt(session, question)
+    if reply is not None and reply.turn_id == question.turn_id:
+        return explaining.explain(session, question, reply.settings, reply.ahead)
+    return explaining.explain(session, question)
