@@ -56,7 +56,7 @@ def test_every_measured_run_is_cold(engine: Driven, tiny: Tiny, monkeypatch: pyt
         return real(context, *arguments, **more)
 
     monkeypatch.setattr(bench, "generate", generate)
-    monkeypatch.setattr(bench, "_read_rate", lambda: 1.0)  # takes seconds
+    monkeypatch.setattr(bench, "read_rate", lambda: 1.0)  # takes seconds
     drafting = engine.engine.call(lambda session: session.draft)
     engine.engine.call(
         lambda session: bench.measure(session, prompt_tokens=8, new_tokens=20, runs=2, detail="none", speculate=4)

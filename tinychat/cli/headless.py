@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -34,11 +35,16 @@ _PATIENCE: Final = 2.0
 class Headless:
     """An engine of this process, and stderr."""
 
-    def __init__(self) -> None:
-        """Start the engine's thread."""
-        from tinychat.engine.thread import LocalEngine
+    def __init__(self, trace: str | None = None) -> None:
+        """Start the engine's thread; each token is written to the file `trace`.
 
-        self.engine = LocalEngine()
+        Raises:
+            TinychatError: That file can't be written.
+        """
+        from tinychat.engine.thread import LocalEngine
+        from tinychat.engine.trace import Trace
+
+        self.engine = LocalEngine(None if trace is None else Trace(Path(trace)))
         self._notices = Notices()
         self._fetching = True
 

@@ -16,17 +16,26 @@ _TOP: Final = 5
 
 
 def print_reply(
-    load: LoadModel, text: str, *, system: str, limits: Limits, think: bool | None, raw: bool, as_json: bool
+    load: LoadModel,
+    text: str,
+    *,
+    system: str,
+    limits: Limits,
+    think: bool | None,
+    raw: bool,
+    as_json: bool,
+    trace: str | None = None,
 ) -> None:
-    """Load a model, have it answer `text`, and print the reply as it comes.
+    """Load a model, have it answer `text`, and print the reply as it comes; write each token to the file `trace`.
 
     Raises:
-        TinychatError: It can't be loaded, or the reply failed; what was said has been printed.
+        TinychatError: It can't be loaded, or the reply failed, or the file can't be written; what was said has been
+            printed.
         typer.Exit: The person stopped it; the status says how.
     """
     results, notices = Results(), Notices()
     messages = (Message("system", system),) if system else ()
-    with Headless() as headless:
+    with Headless(trace) as headless:
         ready = headless.load(load)
         if ready.info.format == "base" and not raw:
             notices.line(f"note: {ready.info.name} is a base model: continues a transcript; --raw continues the text.")

@@ -82,6 +82,15 @@ def run(
         str | None, typer.Option("--theme", parser=options.plain, metavar="NAME", help="Colours of the screen.")
     ] = None,
     no_mouse: Annotated[bool, typer.Option("--no-mouse", help="Leave the mouse to the terminal.")] = False,
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            "--trace",
+            parser=options.plain,
+            metavar="FILE",
+            help="Write what happened at each token to FILE, as JSON, an object a line; looking takes time.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One reply as JSON, an object a line: ready, each token, done.")
     ] = False,
@@ -131,12 +140,14 @@ def run(
     if prompt is None and sys.stdin.isatty() and sys.stdout.isatty() and not as_json:
         from tinychat.cli.screen import open_chat
 
-        open_chat(load, system=system, limits=limits, think=think, raw=raw, theme=theme, mouse=not no_mouse)
+        open_chat(
+            load, system=system, limits=limits, think=think, raw=raw, theme=theme, mouse=not no_mouse, trace=trace
+        )
         return
     from tinychat.cli.reply import print_reply
 
     text = _said(card, prompt, raw=raw)
-    print_reply(load, text, system=system, limits=limits, think=think, raw=raw, as_json=as_json)
+    print_reply(load, text, system=system, limits=limits, think=think, raw=raw, as_json=as_json, trace=trace)
 
 
 def _said(card: ModelCard, prompt: str | None, *, raw: bool) -> str:

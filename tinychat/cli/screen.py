@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 from tinychat.cli import log
@@ -9,19 +11,29 @@ from tinychat.protocol import Limits, LoadModel
 
 
 def open_chat(
-    load: LoadModel, *, system: str, limits: Limits, think: bool | None, raw: bool, theme: str | None, mouse: bool
+    load: LoadModel,
+    *,
+    system: str,
+    limits: Limits,
+    think: bool | None,
+    raw: bool,
+    theme: str | None,
+    mouse: bool,
+    trace: str | None = None,
 ) -> None:
-    """Show the chat until the person leaves.
+    """Show the chat until the person leaves; write each token to the file `trace`.
 
     Raises:
+        TinychatError: That file can't be written.
         typer.Exit: The screen ended with a status other than 0.
     """
     # The engine without torch is a third of the screen's own import; torch follows on the engine's thread.
     from tinychat.engine.thread import LocalEngine
+    from tinychat.engine.trace import Trace
     from tinychat.ui.app import ChatApp
 
     log.leave_the_terminal()
-    engine = LocalEngine()
+    engine = LocalEngine(None if trace is None else Trace(Path(trace)))
     app = ChatApp(engine, load, system=system, limits=limits, think=think, raw=raw, theme=theme)
     try:
         app.run(mouse=mouse)

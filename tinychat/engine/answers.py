@@ -14,9 +14,12 @@ from tinychat.protocol import (
     Event,
     Explain,
     Explained,
+    Inspect,
     Pace,
+    Probed,
     PromptDescribed,
     SetSampler,
+    SetViews,
     Shutdown,
     Tokenize,
     Tokenized,
@@ -26,9 +29,9 @@ if TYPE_CHECKING:
     from tinychat.engine.loading import Session
     from tinychat.engine.reply import Reply
 
-AT_ONCE: Final = (Cancel, DescribePrompt, Explain, Pace, SetSampler, Shutdown, Tokenize)
+AT_ONCE: Final = (Cancel, DescribePrompt, Explain, Inspect, Pace, SetSampler, SetViews, Shutdown, Tokenize)
 """Commands that don't wait for the end of a reply or a load."""
-Question = Tokenize | Explain | DescribePrompt
+Question = Tokenize | Explain | Inspect | DescribePrompt
 """Those that only ask."""
 _NO_MODEL: Final = "No model is loaded, so there is nothing to tell of a turn."
 
@@ -48,11 +51,15 @@ def answer(question: Question, opened: Opened | None, session: Session | None, r
     if session is None:
         if isinstance(question, Explain):
             return Explained(question.request_id, question.turn_id, question.index, problem=_NO_MODEL)
+        if isinstance(question, Inspect):
+            return Probed(question.turn_id, question.index, request_id=question.request_id, problem=_NO_MODEL)
         return PromptDescribed(question.request_id, question.turn_id, problem=_NO_MODEL)
     from tinychat.engine import explaining
 
     if isinstance(question, DescribePrompt):
         return explaining.describe_prompt(session, question)
+    if isinstance(question, Inspect):
+        return explaining.inspect(session, question.turn_id, question.index, question.request_id)
     if reply is not None and reply.turn_id == question.turn_id:
         return explaining.explain(session, question, reply.settings, reply.ahead)
     return explaining.explain(session, question)

@@ -82,14 +82,14 @@ def measure(
     blocks = context.blocks
     context.clear()
     process_bytes = memory.process()
-    read_rate = _read_rate()
+    rate = read_rate()
     return Measured(
         first_token_seconds=median(first for first, _, _ in timed),
         prefill_rate=median(prompt_tokens / prefill for _, prefill, _ in timed),
         decode_rate=median((new_tokens - 1) / decode for _, _, decode in timed),
         process_bytes=process_bytes,
-        read_rate=read_rate,
-        decode_limit=read_rate / bytes_per_token(session, prompt_tokens + new_tokens / 2),
+        read_rate=rate,
+        decode_limit=rate / bytes_per_token(session, prompt_tokens + new_tokens / 2),
         blocks=replace(blocks, failures=blocks.failures - failures),
     )
 
@@ -129,12 +129,12 @@ def _run(
     return chosen[0] - started, prefilled - started, chosen[-1] - chosen[0]
 
 
-def _read_rate() -> float:
-    """Return bytes a second, the best of several sums over a buffer too large for any cache."""
-    size = min(_LARGE, memory.available() // 4)
+def read_rate(size: int = _LARGE, reads: int = _READS) -> float:
+    """Return bytes a second: the best of `reads` sums over a buffer of `size` bytes, too large for any cache."""
+    size = min(size, memory.available() // 4)
     buffer = torch.ones(size // 4)
     best = float("inf")
-    for _ in range(_READS):
+    for _ in range(reads):
         started = time.perf_counter()
         buffer.sum()
         best = min(best, time.perf_counter() - started)

@@ -122,12 +122,12 @@ class Context:
             OutOfMemory: The blocks of the cache are used up.
         """
         self.states = self._append(ids, probe, every_position=every_state)
-        return self.model.logits(self.states[-1:])[0]
+        return self._head(self.states[-1:], probe)[0]
 
     def verify(self, ids: Sequence[int], probe: Probe = CLOSED) -> torch.Tensor:
         """Append `ids` and return the logits after each of them, fp32 [T, V]; as `forward` otherwise."""
         self.states = self._append(ids, probe, every_position=True)
-        return self.model.logits(self.states)
+        return self._head(self.states, probe)
 
     def look(self, ids: Sequence[int], probe: Probe = CLOSED) -> torch.Tensor:
         """Compute the last of `ids` again, over what the caches hold of those before it, and change nothing there.
@@ -203,6 +203,12 @@ class Context:
             raise
         self.ids.extend(ids)
         return torch.cat(parts)[-(len(ids) - skipped) :] if every_position else parts[-1]
+
+    def _head(self, states: torch.Tensor, probe: Probe) -> torch.Tensor:
+        logits = self.model.logits(states)
+        if probe:
+            probe("unembed.hook_out", logits)
+        return logits
 
     def _step(
         self, ids: Sequence[int], probe: Probe, *, every_position: bool, sequence: PagedCaches | None = None

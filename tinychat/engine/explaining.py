@@ -6,11 +6,21 @@ import torch
 
 from tinychat.engine.chain import History
 from tinychat.engine.generation import Waiting
+from tinychat.engine.layer_statistics import LayerProbe
 from tinychat.engine.loading import Session
 from tinychat.engine.records import TurnRecord
 from tinychat.engine.stage_table import stage_table
 from tinychat.errors import TinychatError
-from tinychat.protocol import Candidate, DescribePrompt, Explain, Explained, Piece, PromptDescribed, SamplerSettings
+from tinychat.protocol import (
+    Candidate,
+    DescribePrompt,
+    Explain,
+    Explained,
+    Piece,
+    Probed,
+    PromptDescribed,
+    SamplerSettings,
+)
 
 _FORGOTTEN = "What was kept of this turn is gone: only the newest turns since the model was loaded are there."
 
@@ -35,8 +45,8 @@ def explain(
     if turn is None:
         return refused(_FORGOTTEN)
     index = command.index
-    if not 0 <= index <= len(turn.tokens):
-        return refused(f"The reply has {len(turn.tokens):,} tokens; there is none of number {index + 1:,}.")
+    if problem := _outside(turn, index):
+        return refused(problem)
     token = turn.tokens[index] if index < len(turn.tokens) else None
     settings = command.sampler or _in_force(turn, index, now) or session.sampler
     draw = None if token is None else token.draw
@@ -80,6 +90,29 @@ def explain(
         forced=token is not None and token.forced,
         recomputed=recomputed,
     )
+
+
+@torch.inference_mode()
+def inspect(session: Session, turn_id: int, index: int, request_id: int | None = None) -> Probed:
+    """Run the model once more at the place that decided a token, with open taps."""
+    turn = session.records.get(turn_id)
+    if turn is None:
+        return Probed(turn_id, index, request_id=request_id, problem=_FORGOTTEN)
+    if problem := _outside(turn, index):
+        return Probed(turn_id, index, request_id=request_id, problem=problem)
+    probe = LayerProbe(session.info.layers, 1)
+    try:
+        session.context.look([*turn.prompt.ids, *turn.ids[:index]], probe)
+    except TinychatError as error:
+        return Probed(turn_id, index, request_id=request_id, problem=error.summary)
+    return Probed(turn_id, index, probe.statistics(0), request_id, recomputed=True)
+
+
+def _outside(turn: TurnRecord, index: int) -> str:
+    """Return what is wrong with the number of a token, "" where it is one, or that of the next."""
+    if 0 <= index <= len(turn.tokens):
+        return ""
+    return f"The reply has {len(turn.tokens):,} tokens; there is none of number {index + 1:,}."
 
 
 def _in_force(turn: TurnRecord, index: int, now: SamplerSettings | None) -> SamplerSettings | None:

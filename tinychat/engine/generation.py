@@ -6,7 +6,7 @@ step; whoever runs it sends new sampler settings back with `.send()`, or closes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,15 +15,13 @@ from tinychat.engine.chain import History
 from tinychat.engine.context import Context
 from tinychat.engine.sampling import Choice, choose, draw, twin
 from tinychat.engine.speculation import PromptLookup, Speculation
+from tinychat.engine.watch import Watch
 from tinychat.errors import PromptTooLong, TinychatError
-from tinychat.models.probe import Probe
+from tinychat.models.probe import CLOSED, Probe
 from tinychat.protocol import Detail, SamplerSettings
 
 CHUNK = 256
 """Prompt tokens a prefill step takes: large enough for full speed, small enough for Esc and progress."""
-
-Holds = Callable[[Callable[[], int]], bool]
-"""Asked before each drawn token whether to wait; it may ask which token it would be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +45,6 @@ class Waiting:
     """The number that will decide."""
 
 
-def never(next_token: Callable[[], int]) -> bool:
-    """Wait for nothing."""
-    del next_token
-    return False
-
-
 # As a decorator, the mode is on while a step runs and off while the generator waits; `with` would leave it on.
 @torch.inference_mode()
 def generate(
@@ -65,7 +57,7 @@ def generate(
     forced: Sequence[int] = (),
     known: Sequence[Choice] = (),
     speculation: Speculation | None = None,
-    holds: Holds = never,
+    watch: Watch | None = None,
 ) -> Generator[Prefilled | Choice | Waiting, SamplerSettings | None, None]:
     """Yield a `Prefilled` a chunk, then a `Choice` a token, until the context is full.
 
@@ -79,7 +71,7 @@ def generate(
         known: Of a reply to the same prompt that begins with the same ids, all but perhaps the last of these: its first
             tokens, with their states. Where they are the same, they are this reply's, too.
         speculation: Guesses ahead, as far as the settings ask for it; None looks into the conversation.
-        holds: While it says so, a `Waiting` is yielded in place of the next token.
+        watch: Who looks on: while it holds the next token up, a `Waiting` is yielded in its place. None: nobody.
 
     Whenever it stops, the caches hold what they would hold without speculation, and all that was dictated.
 
@@ -96,6 +88,7 @@ def generate(
     vocabulary: int = context.model.config.vocab_size
     if unknown := [token_id for token_id in forced if not 0 <= token_id < vocabulary]:
         raise TinychatError(f"Token {unknown[0]} is none of this model, whose ids are 0 to {vocabulary - 1:,}.")
+    watch = watch or Watch()
     fed = [*prompt, *forced][: context.capacity - 1]
     # A position decides the token after it: those that decide dictated tokens are computed, where they aren't known.
     first = len(prompt) - 1 + min(len(known), len(forced))
@@ -104,11 +97,12 @@ def generate(
     settings = (yield Prefilled(reused, len(fed), reused)) or settings
     for start in range(reused, len(fed), CHUNK):
         chunk = fed[start : start + CHUNK]
+        probe = watch.probe(1) if start + CHUNK >= len(fed) else CLOSED
         if forced:
-            logits = context.forward(chunk, every_state=True)
+            logits = context.forward(chunk, probe, every_state=True)
             decided += [(state[None].clone(), 0) for state in context.states[max(first - start, 0) :]]
         else:
-            logits = context.forward(chunk)
+            logits = context.forward(chunk, probe)
         settings = (yield Prefilled(start + len(chunk), len(fed), reused)) or settings
     generator = torch.Generator().manual_seed(seed)
     history = History(prompt, vocabulary)
@@ -144,7 +138,7 @@ def generate(
                 choice = dictated(index)
             else:
                 _check(rows[place], context, ids)
-                while holds(next_token):
+                while watch.holds(next_token):
                     settings = (yield Waiting(index, read, place, draw(twin(generator)))) or settings
                 choice = choose(rows[place], settings, history, generator, detail, None, kernels)
                 accepted = speculation.judge(choice.token_id)
@@ -159,7 +153,8 @@ def generate(
                 # The last token needs no logits after it.
                 guessed = speculation.draft(ids, context.ahead(min(settings.speculate, tokens - 2 - index)))
                 step = [choice.token_id, *guessed]
-                rows, place = context.verify(step) if guessed else context.forward(step)[None], 0
+                probe = watch.probe(len(step))
+                rows, place = context.verify(step, probe) if guessed else context.forward(step, probe)[None], 0
                 read = context.states
     finally:
         context.trim(max(len(ids), len(fed)))

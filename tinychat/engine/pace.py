@@ -43,6 +43,11 @@ class Pacer:
         return self._left == 0
 
     @property
+    def stepped(self) -> bool:
+        """Whether somebody looks at each token for itself."""
+        return self._pace.mode in ("pause", "step")
+
+    @property
     def wait(self) -> float | None:
         """Seconds until the next token may come; None: not by itself."""
         return None if self.paused else max(0.0, self._due - self._clock())

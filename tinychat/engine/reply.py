@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 from tinychat.engine.drafting import proposer
+from tinychat.engine.explaining import inspect
 from tinychat.engine.generation import Prefilled, Waiting, generate
 from tinychat.engine.loading import Session
+from tinychat.engine.looking import Views
 from tinychat.engine.pace import Pacer
 from tinychat.engine.prompt import RenderedPrompt, render, render_raw
 from tinychat.engine.reply_text import ReplyText
 from tinychat.engine.sampling import Choice
 from tinychat.engine.speculation import Speculation
+from tinychat.engine.trace import Trace
+from tinychat.engine.views import ReplyWatch
 from tinychat.errors import TinychatError
 from tinychat.protocol import (
     MAX_SEED,
@@ -35,8 +39,16 @@ from tinychat.protocol import (
 class Reply:
     """A reply being made: each `step` is one chunk of the prompt or one token, until `reason` is known."""
 
-    def __init__(self, session: Session, command: Generate) -> None:
+    def __init__(
+        self, session: Session, command: Generate, views: Views | None = None, trace: Trace | None = None
+    ) -> None:
         """Render the prompt.
+
+        Args:
+            session: The model, its caches and records.
+            command: What is asked for.
+            views: What somebody looks at; None: nothing.
+            trace: Where each token is written to.
 
         Raises:
             TinychatError: The template refuses the conversation, or nothing is left to say it to.
@@ -61,21 +73,24 @@ class Reply:
         self._speculation = Speculation(proposer(session))
         known = session.records.shared(command.branch_of, self._prompt, command.forced_ids)
         self._record = session.records.begin(command.turn_id, self._prompt)
+        self._ends = frozenset() if command.limits.ignore_end else opened.end_ids
         self._pacer = Pacer(command.pace)
+        views = views or Views()
+        self._watch = ReplyWatch(command.turn_id, session.info.layers, views, self._pacer, self._piece)
+        self._trace = trace
         self._steps: Generator[Prefilled | Choice | Waiting, SamplerSettings | None, None] = generate(
             session.context,
             self._prompt.ids,
             command.sampler,
             seed=self._seed,
-            detail=command.detail,
+            detail="basic" if trace is not None and command.detail == "none" else command.detail,
             forced=command.forced_ids,
             known=known,
             speculation=self._speculation,
-            holds=self._holds,
+            watch=self._watch,
         )
         self._settings = command.sampler
         self._changed: SamplerSettings | None = None
-        self._ends = frozenset() if command.limits.ignore_end else opened.end_ids
         self._ahead: Waiting | None = None
         self._told = -1
         self._begun = False
@@ -143,7 +158,7 @@ class Reply:
             made = self._steps.send(changed)
         except StopIteration:
             self.reason = "context"
-            return []
+            return self._last_layers()
         self._begun = True
         match made:
             case Prefilled():
@@ -156,22 +171,42 @@ class Reply:
             case Waiting():
                 return self._wait(made)
             case Choice():
-                return [self._take(made)]
+                return self._told_of(made, self._take(made))
 
     def _wait(self, ahead: Waiting) -> list[Event]:
         self._ahead = ahead
         self._resting = time.perf_counter()
-        if not self._pacer.paused or self._told == ahead.index:
+        if not self._pacer.paused:
             return []
+        told: list[Event] = [] if self._told == ahead.index else [Paused(self.turn_id, ahead.index)]
         self._told = ahead.index
-        return [Paused(self._command.turn_id, ahead.index)]
+        return [*told, *self._watch.tell(ahead.index, ahead.row), *self._layers(ahead.index)]
 
-    def _holds(self, next_token: Callable[[], int]) -> bool:
-        def next_piece() -> bytes:
-            token_id = next_token()
-            return b"" if token_id in self._ends else self._session.opened.tokenizer.bytes_of(token_id)
+    def _told_of(self, choice: Choice, token: TokenEmitted) -> list[Event]:
+        """Return a token, and what whoever looks on is told of it."""
+        events: list[Event] = [token]
+        forced = token.index < self._forced
+        if self._trace is not None:
+            problem = self._trace.write(token, choice.draw, () if forced else self._watch.layers(choice.row))
+            events += [Notice(problem, self.turn_id)] if problem else []
+        if not forced:
+            events += self._watch.tell(token.index, choice.row)
+            events += self._watch.profile(token.index, choice.row, token.seconds)
+        return events if self.reason is None else [*events, *self._last_layers()]
 
-        return self._pacer.holds(next_piece)
+    def _last_layers(self) -> list[Event]:
+        return self._layers(self._new_tokens - 1) if self._new_tokens else []
+
+    def _layers(self, index: int) -> list[Event]:
+        """Run the model again for the layers of a token, if somebody waits for them."""
+        if not self._watch.owes(index):
+            return []
+        self._watch.told = index
+        return [inspect(self._session, self.turn_id, index)]
+
+    def _piece(self, token_id: int) -> bytes:
+        """Return the bytes of a token, none of one that ends the reply."""
+        return b"" if token_id in self._ends else self._session.opened.tokenizer.bytes_of(token_id)
 
     def _now(self) -> float:
         return time.perf_counter() - self._rested

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tinychat.engine import memory
 from tinychat.engine.answers import AT_ONCE, answer
 from tinychat.engine.fetching import Fetched, fetch
+from tinychat.engine.looking import Views
 from tinychat.engine.opening import Opened, open_model
 from tinychat.errors import Cancelled, TinychatError, UsageError
 from tinychat.protocol import (
@@ -32,6 +33,7 @@ from tinychat.protocol import (
     Event,
     Explain,
     Generate,
+    Inspect,
     LayerCache,
     LoadModel,
     MemoryStats,
@@ -39,6 +41,7 @@ from tinychat.protocol import (
     ModelReady,
     Pace,
     SetSampler,
+    SetViews,
     Shutdown,
     Tokenize,
     TokenizerReady,
@@ -48,6 +51,7 @@ from tinychat.protocol import (
 if TYPE_CHECKING:
     from tinychat.engine.loading import Session
     from tinychat.engine.reply import Reply
+    from tinychat.engine.trace import Trace
 
 _LOOK = 0.2
 """Seconds between two looks at whether the thread that is to answer is still there."""
@@ -74,8 +78,8 @@ class _Load:
 class LocalEngine:
     """An engine in this process; see `protocol.Engine`."""
 
-    def __init__(self) -> None:
-        """Start the thread; it sleeps until the first command."""
+    def __init__(self, trace: Trace | None = None) -> None:
+        """Start the thread; it sleeps until the first command. `trace`: where each token is written to."""
         self._inbox: queue.SimpleQueue[Command | Fetched | _Call] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._waiting: deque[Command | Fetched | _Call] = deque()
@@ -87,6 +91,8 @@ class LocalEngine:
         self._stop_reply = False
         self._shutdown = False
         self._next_stats = 0.0
+        self._trace = trace
+        self._views = Views(every_layer=trace is not None)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -139,8 +145,12 @@ class LocalEngine:
             command = self._waiting.popleft() if self._waiting else self._inbox.get()
             try:
                 self._handle(command)
+                if self._inbox.empty():
+                    self._emit(self._views.when_idle(self._session))
             except BaseException as error:  # only Shutdown may end the thread
                 self._fail(error)
+        if self._trace is not None:
+            self._trace.close()
 
     def _handle(self, command: Command | Fetched | _Call) -> None:
         """Do what a command says, now that nothing else is being done."""
@@ -195,7 +205,9 @@ class LocalEngine:
                 self._reply.use(command.sampler)
             case Pace() if self._reply is not None:
                 self._reply.pace(command)
-            case Tokenize() | Explain() | DescribePrompt():
+            case SetViews():
+                self._views.wanted = command.views
+            case Tokenize() | Explain() | Inspect() | DescribePrompt():
                 self._outbox.put(answer(command, self._opened, self._session, self._reply))
 
     def _cancel_turn(self, turn_id: int | None) -> None:
@@ -310,7 +322,7 @@ class LocalEngine:
         self._turn_id, self._stop_reply = command.turn_id, False
         error: BaseException | None = None
         try:
-            self._reply = reply = Reply(self._session, command)
+            self._reply = reply = Reply(self._session, command, self._views, self._trace)
             self._emit(reply.opening())
             while reply.reason is None:
                 self._serve(reply.rest)
