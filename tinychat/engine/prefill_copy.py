@@ -5,10 +5,10 @@ times the products of 16-bit integers that the blocks' product can make. No such
 
 Without AMX both kinds of products go through the same vectors, and the copy has nothing to set against its size, four
 times that of 4-bit blocks, and its rounding. On a Xeon with AVX512-BF16 and no AMX, 256 tokens through a layer of
-smollm2 took 12 ms by the blocks, 18 by the copy, and 25 by a copy made anew for each call, one thread each; the next
-token's distribution was off by 7e-8 nats by the blocks and by 2e-4 by the copy. So where no copy is kept there is no
-scratch either: the blocks' own product serves long prompts. Other processors may differ: `--prefill-copy always`, and
-`bench` says what it brings.
+smollm2 took half as long again by the copy as by the blocks, and two to three times as long by a copy made anew for
+each call; the next token's distribution was off by 7e-8 nats by the blocks and by 2e-4 by the copy. So where no copy is
+kept there is no scratch either: the blocks' own product serves long prompts. Other processors may differ:
+`--prefill-copy always` keeps one, and `bench` says what it brings.
 """
 
 from __future__ import annotations

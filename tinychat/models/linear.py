@@ -142,8 +142,8 @@ class Copied(Blocked):
     """The product by a matrix in its blocks, and from `COPY_FROM` tokens on by a packed bf16 copy of it.
 
     The copy rounds weights and activations to 8 bits; the blocks' product rounds activations alone, to 16. It has to be
-    kept: made anew for each chunk of a prompt, it takes twice as long as the blocks' product by itself. Whether it pays
-    is the processor's affair; see engine/prefill_copy.py.
+    kept: made anew for each chunk of a prompt, it takes two to three times as long as the blocks' product by itself.
+    Whether it pays is the processor's affair; see engine/prefill_copy.py.
     """
 
     def __init__(self, matrix: BlockMatrix, bias: torch.Tensor | None = None) -> None:
