@@ -10,12 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from rulers import KERNELS, Built, build
+from rulers import KERNELS, Built, build, card
 from tiny import Tiny
 
 from tinychat.engine import speculation
 from tinychat.engine.context import Context
 from tinychat.engine.generation import Prefilled, generate
+from tinychat.engine.opening import open_model
 from tinychat.engine.sampling import Choice
 from tinychat.engine.speculation import LONGEST, DraftModel, PromptLookup, Speculation
 from tinychat.errors import TinychatError
@@ -153,9 +154,13 @@ def test_any_guesses(built, seed, prompt, reach, wrong, chain, count):
     assert_same(run(context, prompt, 3, GREEDY), run(built.context(64), prompt, 3, GREEDY))
 
 
-@examples(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 2**31), prompt=st.lists(st.integers(3, 8), min_size=1, max_size=30), reach=st.integers(1, 8))
-@pytest.mark.parametrize("chain", CHAINS)
+@examples(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    prompt=st.lists(st.integers(3, 8), min_size=1, max_size=30),
+    reach=st.integers(1, 8),
+    chain=st.sampled_from(sorted(CHAINS)),
+)
 def test_prompt_lookup(built, seed, prompt, reach, chain):
     """The real proposer, on conversations of few words, where it finds a lot."""
     settings = replace(CHAINS[chain], logit_bias=tuple((token, 8.0) for token in range(3, 9)))
@@ -384,3 +389,26 @@ def test_guesses_end_where_the_angles_change(tiny: Tiny, variant, reach):
             assert [choice.token_id for choice in made] == [choice.token_id for choice in plainly]
             assert [choice.logprob for choice in made] == pytest.approx([c.logprob for c in plainly], abs=1e-3)
             assert kept == held
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The real model
+
+SAID = "Anna keeps a lighthouse on a small island. Every evening she climbs the steps and lights the old lamp.\n\n"
+QUOTING = f"{SAID}{SAID}Anna keeps"
+
+
+@pytest.mark.model
+def test_the_real_model_quotes(smollm2_path):
+    """Catches what tiny models don't show: in fp32, greedy and with a seed, guesses from a real text change no id."""
+    opened = open_model(smollm2_path, card(smollm2_path))
+    opened.checkpoint.close()
+    prompt = opened.tokenizer.encode(QUOTING)
+    context = build(smollm2_path, kernels=KERNELS[-1]).context(256)
+    for settings in (GREEDY, SamplerSettings(temperature=0.8, top_k=40, top_p=0.95)):
+        plain = run(context, prompt, 28, settings)
+        context.clear()
+        lookup = Speculation(PromptLookup())
+        assert_same(run(context, prompt, 28, replace(settings, speculate=7), speculation=lookup), plain)
+        context.clear()
+        assert 10 <= lookup.accepted < lookup.drafted, "it did quote, and went on otherwise"
