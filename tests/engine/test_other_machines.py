@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driven import Driven, driven
+from driven import Driven, driven, replies
 from rulers import NO_ABILITIES, build, greedy
 from tiny import Tiny
 
@@ -90,25 +90,17 @@ def test_without_numba(tiny: Tiny, engine, monkeypatch):
 
 SCRIPT = """
 import json, sys
-from pathlib import Path
 
-from driven import driven
+from driven import replies
 from tinychat.models.linear import abilities
 
-made = {}
-with driven() as engine:
-    for load_id, (name, path, dtype) in enumerate(json.loads(sys.argv[1])):
-        info = engine.load(Path(path), load_id=load_id, dtype=dtype, context=128).info
-        reply = engine.reply("The capital of France", turn_id=load_id, count=24)
-        made[name] = {"ids": reply.ids, "dtype": info.dtype, "notices": info.notices, "kernel": info.kernel}
-can = abilities()
+made, can = replies(json.loads(sys.argv[1])), abilities()
 print(json.dumps(made | {"can": [can.fp32, can.bf16, can.blocks]}))
 """
-"""Loads models one after the other and says what became of each."""
 
 
 def elsewhere(cases: list[tuple[str, str, str]], **environment: str) -> dict[str, Any]:
-    """Run the script in a process of its own; return what it printed."""
+    """Return the replies that a process of its own gives, and what it can."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(cases)],
         env=os.environ | environment | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -130,7 +122,7 @@ def test_an_older_cpu(tiny: Tiny):
         for variant in ("gpt2", "llama")
         for kind, dtype in (("F16", "fp32"), ("Q4_1", "fp32"), ("F16", "auto"), ("Q4_1", "auto"))
     ]
-    here = elsewhere(cases)
+    here = replies(cases)
     older = elsewhere(
         cases, ONEDNN_MAX_CPU_ISA="AVX2", ATEN_CPU_CAPABILITY="avx2", NUMBA_CPU_NAME="haswell", NUMBA_CPU_FEATURES=""
     )

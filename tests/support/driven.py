@@ -122,6 +122,18 @@ def driven() -> Iterator[Driven]:
         assert engine.engine.close(DEADLINE), "the engine's thread didn't end"
 
 
+def replies(cases: list[tuple[str, str, str]]) -> dict[str, dict[str, Any]]:
+    """Load models one after the other, each (name, path, dtype); return by name what became of it and what it says."""
+    made = {}
+    with driven() as engine:
+        for load_id, (name, path, dtype) in enumerate(cases):
+            info = engine.load(Path(path), load_id=load_id, dtype=dtype, context=128).info
+            reply = engine.reply("The capital of France", turn_id=load_id, count=24)
+            ids, notices = list(reply.ids), list(info.notices)
+            made[name] = {"ids": ids, "dtype": info.dtype, "notices": notices, "kernel": info.kernel}
+    return made
+
+
 class Gate:
     """Holds every step of the model until the test lets it pass."""
 

@@ -151,10 +151,10 @@ def test_well_formed_text_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("text", ["a" * 100_000, "-" * 32_768, "日本語漢字" * 13_333, " " * 100_000, "a\x04" * 50_000])
 def test_long_runs_take_no_quadratic_time(family: families.Family, text: str) -> None:
-    """Quadratic merging hangs on a pasted run without spaces (T7). The limit is loose: machines are busy."""
-    start = time.perf_counter()
+    """Quadratic merging hangs on a pasted run without spaces (T7). The limit is loose: machines are slow."""
+    start = time.process_time()
     pieces = family.tokenizer.pieces(text)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert b"".join(piece.data for piece in pieces) == text.encode()
 
 
