@@ -97,11 +97,19 @@ def test_interrupted_twice(start: Start, talkative: str) -> None:
     assert b"Traceback" not in err
 
 
+MOMENTS = ("tinychat.cli.options", "tokenizers", "tinychat.engine.thread", "torch._C", "torch", "tinychat.models.cache")
+"""Modules whose import tells how far a command has come."""
+
+
 @pytest.mark.parametrize(
-    "module",
-    ["tinychat.cli.options", "tokenizers", "tinychat.engine.thread", "torch._C", "torch", "tinychat.models.cache"],
+    ("module", "number", "status"),
+    [
+        *((module, signal.SIGINT, 130) for module in MOMENTS),
+        # Before the engine has a thread, and while that thread starts torch; both signals leave by the same way.
+        ("tokenizers", signal.SIGTERM, 143),
+        ("torch", signal.SIGTERM, 143),
+    ],
 )
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_stopped_while_starting(start: Start, talkative: str, module: str, number: int, status: int) -> None:
     """Would catch: a traceback, an abort or a wait when a command is stopped as it has just imported something."""
     process = start("run", talkative, *ENDLESS, python=("-X", "importtime"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from rulers import (
     KERNELS,
     Measured,
@@ -18,7 +19,7 @@ from rulers import (
 )
 
 from tinychat.engine.opening import open_model
-from tinychat.kernels import plain
+from tinychat.kernels import fused, plain
 from tinychat.models.linear import abilities
 
 pytestmark = pytest.mark.model
@@ -28,6 +29,13 @@ TEXT = (
     "<|im_start|>user\nName three rivers of Europe, and say in one sentence where each begins. Then compute 12 * 17.\n"
     "Zähle bis fünf: 日本語も少し。<|im_end|>\n<|im_start|>assistant\n"
 )
+
+
+@pytest.fixture(autouse=True)
+def both_cores(one_thread):
+    """A model of this size gains by a second thread."""
+    torch.set_num_threads(2)
+    fused.set_threads(2)
 
 
 @pytest.fixture(scope="module")

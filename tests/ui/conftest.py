@@ -18,6 +18,7 @@ from scripted_engine import ScriptedEngine
 from tinychat.catalog import HubSource, ModelCard
 from tinychat.protocol import LoadModel
 from tinychat.ui.app import ChatApp
+from tinychat.ui.screens import engine_screen
 
 CARD = ModelCard("smollm2", HubSource("org/smollm2"), summary="A small model")
 
@@ -27,6 +28,10 @@ def open_chat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OpenChat:
     """Return a function that opens the screen on a scripted engine, the model loaded unless told otherwise."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    # The screen looks at its engine as often as a test asks, so that most of a test isn't waiting.
+    monkeypatch.setattr(engine_screen, "IDLE", 0.01)
+    monkeypatch.setattr(engine_screen, "WAITING", 0.01)
+    monkeypatch.setattr(engine_screen, "tick", lambda rate: 0.01)
 
     @asynccontextmanager
     async def opened(
