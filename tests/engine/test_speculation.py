@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -254,12 +255,12 @@ def test_an_error_in_a_pass(built, monkeypatch):
     real = Context.verify
     calls = 0
 
-    def failing(self: Context, ids: Sequence[int]) -> torch.Tensor:
+    def failing(self: Context, *given: Any) -> torch.Tensor:
         nonlocal calls
         calls += 1
         if calls == 2:
             monkeypatch.setattr(type(context.caches[1]), "append_attend", broken)
-        return real(self, ids)
+        return real(self, *given)
 
     def broken(*_: object) -> torch.Tensor:
         raise RuntimeError("injected")
@@ -277,8 +278,8 @@ def test_numbers_that_are_none_after_a_refused_guess(built, monkeypatch):
     plain = run(built.context(), IDS[:20], 12, GREEDY)
     real = Context.verify
 
-    def poisoned(self: Context, ids: Sequence[int]) -> torch.Tensor:
-        rows = real(self, ids)
+    def poisoned(self: Context, *given: Any) -> torch.Tensor:
+        rows = real(self, *given)
         rows[-1] = float("nan")
         return rows
 
