@@ -20,6 +20,8 @@ _CODE: Final = {torch.uint8: np.uint8(0), torch.int8: np.int8(0)}
 _SCALE: Final = {torch.float16: np.uint16(0), torch.float32: np.float32(0)}
 """What tells the compiled code the size of codes and scales."""
 _LARGEST: Final = 32767
+_ALONE: Final = 2
+"""Tokens over a multiple of MANY that are multiplied one by one; more of them take as long as MANY."""
 
 
 class BlockProduct:
@@ -51,8 +53,10 @@ class BlockProduct:
             out = torch.empty(1, self._tiles * ROWS)
             _one(x.data_ptr(), self._width, *self._at, out.data_ptr(), *self._kinds)
             return out
-        out = torch.empty(tokens + -tokens % MANY, self._tiles * ROWS)
-        _many(x.data_ptr(), tokens, self._width, *self._at, out.data_ptr(), *self._kinds)
+        left = tokens % MANY
+        padded = tokens - left if left <= _ALONE else tokens - left + MANY
+        out = torch.empty(max(padded, tokens), self._tiles * ROWS)
+        _many(x.data_ptr(), tokens, padded, self._width, *self._at, out.data_ptr(), *self._kinds)
         return out[:tokens]
 
 
@@ -101,14 +105,16 @@ def _one(
 
 @njit(**COMPILED, parallel=True)
 def _many(
-    x: int, tokens: int, width: int, codes: int, code_step: int, scales: int, zeros: int, scale_step: int, tiles: int,
-    out: int, code: Any, scale: Any,
+    x: int, tokens: int, padded: int, width: int, codes: int, code_step: int, scales: int, zeros: int,
+    scale_step: int, tiles: int, out: int, code: Any, scale: Any,
 ) -> None:  # fmt: skip
-    """Multiply by several tokens' activations; `out` has room for a multiple of MANY tokens."""
-    groups, padded = width // GROUP, tokens + -tokens % MANY
+    """Multiply by several tokens' activations: `padded` of them, of which the last may be none, MANY at a time, then
+    those that are left one at a time. `out` has room for all of both.
+    """
+    groups, rows = width // GROUP, max(tokens, padded)
     source = array(x, (tokens, width), np.float32(0))
-    rounded = np.zeros((padded, width), dtype=np.int16)
-    x_scales, x_sums = np.zeros((padded, groups), dtype=np.float32), np.zeros((padded, groups), dtype=np.float32)
+    rounded = np.zeros((rows, width), dtype=np.int16)
+    x_scales, x_sums = np.zeros((rows, groups), dtype=np.float32), np.zeros((rows, groups), dtype=np.float32)
     for t in prange(tokens):
         for g in range(groups):
             part = slice(g * GROUP, (g + 1) * GROUP)
@@ -119,3 +125,7 @@ def _many(
             at = rounded[t].ctypes.data, x_scales[t].ctypes.data, x_sums[t].ctypes.data
             target = out + (t * tiles + tile) * ROWS * 4
             product_of_many(code, scale, here[0], here[1], here[2], at[0], at[1], at[2], groups, target, tiles * ROWS)
+        for t in range(padded, tokens):
+            at = rounded[t].ctypes.data, x_scales[t].ctypes.data, x_sums[t].ctypes.data
+            target = out + (t * tiles + tile) * ROWS * 4
+            product_of_one(code, scale, here[0], here[1], here[2], at[0], at[1], at[2], groups, target, tiles * ROWS)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from llvmlite import binding
 from numba import carray, config, njit, types
 from numba.extending import intrinsic, overload
 
@@ -38,6 +39,12 @@ def _cache_folder() -> Path:
 
 if not config.CACHE_DIR:
     config.CACHE_DIR = str(_cache_folder())
+
+if not config.CPU_FEATURES:
+    # Of one instruction that multiplies pairs of words and adds, LLVM makes two on Intel's processors: the sum is there
+    # sooner by three cycles. Our products keep many sums at once and wait for none, so that half as many instructions
+    # take little more than half the time.
+    config.CPU_FEATURES = f"{binding.get_host_cpu_features().flatten()},+fast-dpwssd"
 
 COMPILED: Final[dict[str, Any]] = {
     # Everything that reorders sums, nothing that would hide a NaN or an infinity.

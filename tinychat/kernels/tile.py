@@ -29,6 +29,10 @@ GROUP: Final = 32
 MANY: Final = 8
 """Tokens that `product_of_many` takes at once: enough independent sums to keep the multipliers busy."""
 
+_LINE: Final = 64
+"""Bytes that memory is read by."""
+_AHEAD: Final = 2048
+"""Bytes ahead of their use at which codes are asked for: the processor's own look ahead ends with a page of memory."""
 _PAIRS: Final = GROUP // 2
 _BYTE, _WORD, _INT, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _FLOAT, _HALF = ir.FloatType(), ir.HalfType()
@@ -100,6 +104,8 @@ def _generate(builder: Any, arguments: Any, tokens: int, bits: int, half: bool) 
     dots = [cgutils.alloca_once(builder, ir.VectorType(_INT, ROWS)) for _ in range(tokens)]
     with cgutils.for_range(builder, groups, intp=_LONG) as loop:
         tile = builder.add(codes, builder.mul(loop.index, _number(tile_bytes(bits))))
+        if tokens == 1:  # more of them take longer than the memory does
+            _prefetch(builder, builder.add(tile, _number(_AHEAD)), tile_bytes(bits))
         # Of each token, where this group is among all groups of all tokens.
         places = [builder.add(builder.mul(groups, _number(token)), loop.index) for token in range(tokens)]
         for dot in dots:
@@ -150,6 +156,16 @@ def _dot_pairs(builder: Any, left: Any, right: Any) -> Any:
     even = builder.shuffle_vector(products, nothing, ir.Constant(lanes, list(range(0, 2 * ROWS, 2))))
     odd = builder.shuffle_vector(products, nothing, ir.Constant(lanes, list(range(1, 2 * ROWS, 2))))
     return builder.add(even, odd)
+
+
+def _prefetch(builder: Any, address: Any, size: int) -> None:
+    """Ask for memory that will be read; it need not exist."""
+    kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT, _INT, _INT])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    read, often, data = (ir.Constant(_INT, value) for value in (0, 3, 1))
+    for line in range(0, size, _LINE):
+        place = builder.inttoptr(builder.add(address, _number(line)), _BYTE.as_pointer())
+        builder.call(function, [place, read, often, data])
 
 
 def _splat(builder: Any, value: Any) -> Any:
