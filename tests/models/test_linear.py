@@ -14,7 +14,7 @@ from tinychat.kernels import block_product
 from tinychat.models import linear
 from tinychat.models.blocks import BlockMatrix, block_bytes
 from tinychat.models.embedding import Rows, Table
-from tinychat.models.linear import COPY_FROM, Blocked, Copied, Joined, Linear, Packed, Plain, abilities
+from tinychat.models.linear import COPY_FROM, Blocked, Copied, Joined, Linear, Packed, Plain, Tiled, abilities
 from tinychat.ranges import SAMPLER_RANGES
 
 SIZES = st.tuples(st.integers(1, 70), st.sampled_from([1, 2, 31, 32, 64, 96]), st.integers(1, 9))
@@ -50,6 +50,33 @@ def test_dense_products(seed, sizes, biased, kind, form):
     assert made.form == form
     assert error(made, x, weight, bias) < (1e-6 if form == "fp32" else 2**-7)
     assert made.nbytes == rows * (width + biased) * dtype.itemsize
+
+
+@needs_blocks
+@relaxed
+@given(st.integers(0, 99), st.integers(1, 70), st.sampled_from([2, 6, 32, 96, 576]), st.integers(1, 19), st.booleans())
+def test_tiles_of_bf16(seed, rows, width, tokens, biased):
+    """Catches columns that change places, rows that are no multiple of 16, the last tokens of a handful, and a token
+    whose result depends on its company, which would let speculation say something else than plain decoding."""
+    weight, x = random(seed, rows, width).bfloat16(), random(seed + 1, tokens, width)
+    bias = random(seed + 2, rows).bfloat16() if biased else None
+    made = Tiled(weight, bias)
+    assert error(made, x, weight, bias) < 1e-6
+    assert made.nbytes == 2 * ((rows + -rows % 16) * width + (rows if biased else 0))
+    together = made.forward(x)
+    assert all(torch.equal(made.forward(x[i : i + 1]), together[i : i + 1]) for i in range(tokens))
+    ids = torch.arange(rows).flip(0)
+    assert torch.equal(made.lookup(ids), weight[ids].float())
+
+
+@needs_blocks
+@pytest.mark.parametrize("tokens", [1, 9])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_tiles_show_what_is_not_finite(tokens, value):
+    """Catches arithmetic that passes over a NaN in the activations: a damaged model would go on talking."""
+    x = torch.ones(tokens, 64)
+    x[-1, 3] = value
+    assert not bool(torch.isfinite(Tiled(random(0, 32, 64).bfloat16()).forward(x)[-1]).any())
 
 
 def blocks(seed: int, rows: int, width: int, bits: int) -> tuple[BlockMatrix, torch.Tensor]:

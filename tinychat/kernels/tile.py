@@ -31,11 +31,11 @@ MANY: Final = 8
 
 _LINE: Final = 64
 """Bytes that memory is read by."""
-_AHEAD: Final = 2048
+AHEAD: Final = 2048
 """Bytes ahead of their use at which codes are asked for: the processor's own look ahead ends with a page of memory."""
 _PAIRS: Final = GROUP // 2
-_BYTE, _WORD, _INT, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-_FLOAT, _HALF = ir.FloatType(), ir.HalfType()
+_BYTE, _WORD, INT, LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+FLOAT, _HALF = ir.FloatType(), ir.HalfType()
 _REORDER: Final = ("contract", "reassoc")
 
 
@@ -87,41 +87,41 @@ product_of_many = _product(MANY)
 
 def _generate(builder: Any, arguments: Any, tokens: int, bits: int, half: bool) -> None:
     codes, scales, zeros, x, x_scales, x_sums, groups, out, stride = arguments
-    scale_type, scale_bytes = (_HALF, 2) if half else (_FLOAT, 4)
+    scale_type, scale_bytes = (_HALF, 2) if half else (FLOAT, 4)
 
     def load(address: Any, offset: Any, kind: Any, align: int) -> Any:
         return builder.load(builder.inttoptr(builder.add(address, offset), kind.as_pointer()), align=align)
 
     def load_scales(address: Any, group: Any) -> Any:
-        offset = builder.mul(group, _number(ROWS * scale_bytes))
+        offset = builder.mul(group, number(ROWS * scale_bytes))
         values = load(address, offset, ir.VectorType(scale_type, ROWS), 16)
-        return builder.fpext(values, ir.VectorType(_FLOAT, ROWS)) if half else values
+        return builder.fpext(values, ir.VectorType(FLOAT, ROWS)) if half else values
 
     def load_of_token(address: Any, place: Any) -> Any:
-        return _splat(builder, load(address, builder.mul(place, _number(4)), _FLOAT, 4))
+        return splat(builder, load(address, builder.mul(place, number(4)), FLOAT, 4))
 
-    sums = [cgutils.alloca_once_value(builder, _zeros(_FLOAT)) for _ in range(tokens)]
-    dots = [cgutils.alloca_once(builder, ir.VectorType(_INT, ROWS)) for _ in range(tokens)]
-    with cgutils.for_range(builder, groups, intp=_LONG) as loop:
-        tile = builder.add(codes, builder.mul(loop.index, _number(tile_bytes(bits))))
+    sums = [cgutils.alloca_once_value(builder, _zeros(FLOAT)) for _ in range(tokens)]
+    dots = [cgutils.alloca_once(builder, ir.VectorType(INT, ROWS)) for _ in range(tokens)]
+    with cgutils.for_range(builder, groups, intp=LONG) as loop:
+        tile = builder.add(codes, builder.mul(loop.index, number(tile_bytes(bits))))
         if tokens == 1:  # more of them take longer than the memory does
-            _prefetch(builder, builder.add(tile, _number(_AHEAD)), tile_bytes(bits))
+            prefetch(builder, builder.add(tile, number(AHEAD)), tile_bytes(bits))
         # Of each token, where this group is among all groups of all tokens.
-        places = [builder.add(builder.mul(groups, _number(token)), loop.index) for token in range(tokens)]
+        places = [builder.add(builder.mul(groups, number(token)), loop.index) for token in range(tokens)]
         for dot in dots:
-            builder.store(_zeros(_INT), dot)
-        with cgutils.for_range(builder, _number(_PAIRS // 2), intp=_LONG) as chunks:
+            builder.store(_zeros(INT), dot)
+        with cgutils.for_range(builder, number(_PAIRS // 2), intp=LONG) as chunks:
             for pair, words in enumerate(_code_pairs(builder, load, tile, chunks.index, bits)):
-                within = builder.add(builder.mul(chunks.index, _number(8)), _number(4 * pair))
+                within = builder.add(builder.mul(chunks.index, number(8)), number(4 * pair))
                 for place, dot in zip(places, dots, strict=True):
-                    offset = builder.add(builder.mul(place, _number(2 * GROUP)), within)
-                    both = _splat(builder, load(x, offset, _INT, 4))
+                    offset = builder.add(builder.mul(place, number(2 * GROUP)), within)
+                    both = splat(builder, load(x, offset, INT, 4))
                     more = _dot_pairs(builder, words, builder.bitcast(both, ir.VectorType(_WORD, 2 * ROWS)))
                     builder.store(builder.add(builder.load(dot), more), dot)
         scale = load_scales(scales, loop.index)
         zero = load_scales(zeros, loop.index) if bits == 4 else None
         for place, dot, total in zip(places, dots, sums, strict=True):
-            value = builder.sitofp(builder.load(dot), ir.VectorType(_FLOAT, ROWS))
+            value = builder.sitofp(builder.load(dot), ir.VectorType(FLOAT, ROWS))
             value = builder.fmul(value, load_of_token(x_scales, place), flags=_REORDER)
             value = builder.fmul(value, scale, flags=_REORDER)
             if zero is not None:
@@ -129,8 +129,8 @@ def _generate(builder: Any, arguments: Any, tokens: int, bits: int, half: bool) 
                 value = builder.fadd(value, shift, flags=_REORDER)
             builder.store(builder.fadd(builder.load(total), value, flags=_REORDER), total)
     for token, total in enumerate(sums):
-        offset = builder.mul(stride, _number(4 * token))
-        target = builder.inttoptr(builder.add(out, offset), ir.VectorType(_FLOAT, ROWS).as_pointer())
+        offset = builder.mul(stride, number(4 * token))
+        target = builder.inttoptr(builder.add(out, offset), ir.VectorType(FLOAT, ROWS).as_pointer())
         builder.store(builder.load(total), target, align=4)
 
 
@@ -139,45 +139,45 @@ def _code_pairs(builder: Any, load: Any, tile: Any, chunk: Any, bits: int) -> An
     words, size = ir.VectorType(_WORD, 2 * ROWS), 2 * ROWS
     if bits == 8:
         for half in range(2):
-            offset = builder.add(builder.mul(chunk, _number(2 * size)), _number(half * size))
+            offset = builder.add(builder.mul(chunk, number(2 * size)), number(half * size))
             yield builder.sext(load(tile, offset, ir.VectorType(_BYTE, size), 32), words)
     else:
-        wide = builder.zext(load(tile, builder.mul(chunk, _number(size)), ir.VectorType(_BYTE, size), 32), words)
+        wide = builder.zext(load(tile, builder.mul(chunk, number(size)), ir.VectorType(_BYTE, size), 32), words)
         yield builder.and_(wide, ir.Constant(words, [15] * size))
         yield builder.lshr(wide, ir.Constant(words, [4] * size))
 
 
 def _dot_pairs(builder: Any, left: Any, right: Any) -> Any:
     """Multiply 32 words by 32 words and add the products in pairs: 16 ints."""
-    ints = ir.VectorType(_INT, 2 * ROWS)
+    ints = ir.VectorType(INT, 2 * ROWS)
     products = builder.mul(builder.sext(left, ints), builder.sext(right, ints))
     nothing = ir.Constant(ints, ir.Undefined)
-    lanes = ir.VectorType(_INT, ROWS)
+    lanes = ir.VectorType(INT, ROWS)
     even = builder.shuffle_vector(products, nothing, ir.Constant(lanes, list(range(0, 2 * ROWS, 2))))
     odd = builder.shuffle_vector(products, nothing, ir.Constant(lanes, list(range(1, 2 * ROWS, 2))))
     return builder.add(even, odd)
 
 
-def _prefetch(builder: Any, address: Any, size: int) -> None:
+def prefetch(builder: Any, address: Any, size: int) -> None:
     """Ask for memory that will be read; it need not exist."""
-    kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT, _INT, _INT])
+    kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), INT, INT, INT])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    read, often, data = (ir.Constant(_INT, value) for value in (0, 3, 1))
+    read, often, data = (ir.Constant(INT, value) for value in (0, 3, 1))
     for line in range(0, size, _LINE):
-        place = builder.inttoptr(builder.add(address, _number(line)), _BYTE.as_pointer())
+        place = builder.inttoptr(builder.add(address, number(line)), _BYTE.as_pointer())
         builder.call(function, [place, read, often, data])
 
 
-def _splat(builder: Any, value: Any) -> Any:
+def splat(builder: Any, value: Any) -> Any:
     """Return 16 copies of a number."""
     nothing = ir.Constant(ir.VectorType(value.type, ROWS), ir.Undefined)
-    one = builder.insert_element(nothing, value, ir.Constant(_INT, 0))
-    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(_INT, ROWS), [0] * ROWS))
+    one = builder.insert_element(nothing, value, ir.Constant(INT, 0))
+    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(INT, ROWS), [0] * ROWS))
 
 
 def _zeros(kind: Any) -> Any:
-    return ir.Constant(ir.VectorType(kind, ROWS), [0.0 if kind is _FLOAT else 0] * ROWS)
+    return ir.Constant(ir.VectorType(kind, ROWS), [0.0 if kind is FLOAT else 0] * ROWS)
 
 
-def _number(value: int) -> Any:
-    return ir.Constant(_LONG, value)
+def number(value: int) -> Any:
+    return ir.Constant(LONG, value)

@@ -1,10 +1,10 @@
-"""Tables whose rows are looked up by token id: dense, or in the blocks the file holds."""
+"""Tables whose rows are looked up by token id: dense, or in the order in which a product reads them."""
 
 from __future__ import annotations
 
-import torch
+from typing import Protocol
 
-from tinychat.models.blocks import BlockMatrix
+import torch
 
 
 class Embedding:
@@ -34,13 +34,23 @@ class Table(Embedding):
         return self._table[ids].float()
 
 
-class Rows(Embedding):
-    """A matrix in its blocks, whose rows are dequantised, exactly, as they are looked up."""
+class Matrix(Protocol):
+    """A matrix in blocks or in tiles."""
 
-    def __init__(self, matrix: BlockMatrix, *, shared: bool) -> None:
+    @property
+    def nbytes(self) -> int: ...
+    def lookup(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return rows, exactly: fp32 [T, C], for ids [T]."""
+
+
+class Rows(Embedding):
+    """A matrix that is ordered for products."""
+
+    def __init__(self, matrix: Matrix, *, shared: bool, dtype: torch.dtype = torch.float32) -> None:
         """Take the matrix; `shared` where the head has it too, and counts its bytes."""
         self._matrix = matrix
         self.nbytes = 0 if shared else matrix.nbytes
+        self.dtype = dtype
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Look up ids [T]."""

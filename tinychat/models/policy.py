@@ -16,9 +16,21 @@ from typing import Any, Final, Protocol
 import torch
 
 from tinychat.errors import CheckpointError
-from tinychat.models.blocks import GROUP, BlockMatrix, block_bytes
+from tinychat.models.blocks import GROUP, ROWS, BlockMatrix, block_bytes
 from tinychat.models.embedding import Embedding, Rows, Table
-from tinychat.models.linear import ACTIVATIONS, Abilities, Blocked, Copied, Form, Joined, Linear, Packed, Plain, Planned
+from tinychat.models.linear import (
+    ACTIVATIONS,
+    Abilities,
+    Blocked,
+    Copied,
+    Form,
+    Joined,
+    Linear,
+    Packed,
+    Plain,
+    Planned,
+    Tiled,
+)
 from tinychat.models.quantise import Codes, quantise
 
 DTYPES: Final = ("auto", "fp32", "bf16", "int8", "int4")
@@ -124,7 +136,8 @@ class Policy:
             return Joined([self.plan([p], bias=bias, transposed=transposed, role=role) for p in parts])
         rows = sum(p.stored.shape[1 if transposed else 0] for p in parts)
         width = parts[0].stored.shape[0 if transposed else 1]
-        size = _bytes(forms[0], rows, width, [p.stored.type for p in parts])
+        held = rows + -rows % ROWS if forms[0] == "bf16" and self._tiles(width) else rows
+        size = _bytes(forms[0], held, width, [p.stored.type for p in parts])
         copy = _bytes("bf16", rows, width, ()) if self._copies(forms[0], role) else 0
         return Planned(forms[0], rows, size, bias=bias, copy_bytes=copy)
 
@@ -158,15 +171,26 @@ class Policy:
             dense.append(weight if part.order is None else weight[part.order])
         weight = _joined(dense).contiguous()
         del dense
+        if forms[0] == "bf16" and self._tiles(weight.shape[1]):
+            return Tiled(weight, bias)
         packs = self.can.fp32 if forms[0] == "fp32" else self.can.bf16
         return Packed(weight, bias) if packs else Plain(weight, bias)
+
+    def _tiles(self, width: int) -> bool:
+        """Whether bf16 matrices of so many columns are multiplied in tiles."""
+        return self.can.tiles and width % 2 == 0
+
+    def _shared(self, stored: StoredTensor, head: Linear) -> bool:
+        """Whether the head that a table is tied to holds the same numbers, and can be looked up."""
+        form = self.form(stored, "embedding")
+        return codes_stay(stored.type, head.form) or (form == head.form == "bf16" and self._tiles(stored.shape[1]))
 
     def _copies(self, form: Form, role: str) -> bool:
         return self.copy and role == "layers" and form in _BITS
 
     def embedding_bytes(self, stored: StoredTensor, head: Linear | None) -> int:
         """Return the bytes `embedding` will take: none where the head it is tied to is looked up itself."""
-        if head is not None and codes_stay(stored.type, head.form):
+        if head is not None and self._shared(stored, head):
             return 0
         rows, width = stored.shape
         return _bytes(self.form(stored, "embedding"), rows, width, [stored.type])
@@ -181,8 +205,10 @@ class Policy:
         Raises:
             CheckpointError: A weight is NaN or infinite.
         """
-        if isinstance(head, Blocked) and codes_stay(stored.type, head.form):
+        if isinstance(head, Blocked) and self._shared(stored, head):
             return Rows(head.matrix, shared=True)
+        if isinstance(head, Tiled) and self._shared(stored, head):
+            return Rows(head, shared=True, dtype=torch.bfloat16)
         form = self.form(stored, "embedding")
         if form in _BITS:
             return Rows(BlockMatrix(*self._codes(Part(stored), form)), shared=False)

@@ -1,0 +1,134 @@
+"""Products by a dense bf16 matrix: of few tokens bound by how fast memory is read, of many by the multipliers.
+
+A tile is 16 rows of the matrix: a vector of 16 sums a token, to which each column adds x[k] * w[:, k], in fp32. Two
+columns lie side by side in 32 bits a row, so that a shift makes one of them fp32 and a mask the other. Each token has
+two sums, of even and of odd columns, however many tokens there are: its result is the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from llvmlite import ir
+from numba import njit, prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from tinychat.kernels.numbers import COMPILED
+from tinychat.kernels.tile import AHEAD, FLOAT, INT, LONG, MANY, ROWS, number, prefetch, splat
+
+_FLOATS: Final = ir.VectorType(FLOAT, ROWS)
+_INTS: Final = ir.VectorType(INT, ROWS)
+_CONTRACT: Final = ("contract",)
+"""Multiply and add at once, but never in another order."""
+_ALONE: Final = 2
+"""Tokens over a multiple of MANY that are multiplied one by one; more of them take as long as MANY."""
+
+
+class DenseProduct:
+    """x W^T by one matrix W [N, K] of bf16, N a multiple of 16 and K of 2."""
+
+    def __init__(self, tiles: torch.Tensor) -> None:
+        """Keep the matrix: bf16 [N / 16, K / 2, 16, 2], contiguous."""
+        self._tiles = tiles  # its memory is used by address
+        self._count = tiles.shape[0]
+        self._width = 2 * tiles.shape[1]
+        self._at = tiles.data_ptr(), tiles.stride(0) * tiles.itemsize, self._count
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return fp32 [T, N] for x [T, K], fp32, contiguous."""
+        tokens = x.shape[0]
+        assert x.shape[1] == self._width
+        assert x.is_contiguous()
+        assert x.dtype == torch.float32
+        out = torch.empty(tokens, self._count * ROWS)
+        if tokens == 1:
+            _one(x.data_ptr(), self._width, *self._at, out.data_ptr())
+            return out
+        left = tokens % MANY
+        if left > _ALONE:
+            padded = tokens - left + MANY
+            x = torch.cat((x, x.new_zeros(padded - tokens, self._width)))
+            out = torch.empty(padded, self._count * ROWS)
+        _many(x.data_ptr(), x.shape[0], self._width, *self._at, out.data_ptr())
+        return out[:tokens]
+
+
+def _product(tokens: int) -> Any:
+    """Return the function for compiled code that multiplies a tile by the activations of so many tokens."""
+
+    def product(typing: Any, tile: Any, x: Any, width: Any, out: Any, stride: Any) -> Any:
+        """Multiply a tile.
+
+        Args:
+            typing: Numba's.
+            tile: Address of the tile's weights.
+            x: Address of the first token's activations, fp32 [T, K].
+            width: K.
+            out: Address of the first token's first output, fp32 [T, stride].
+            stride: Outputs of a token.
+        """
+        del typing, tile, x, width, out, stride
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            del signature
+            _generate(builder, arguments, tokens)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), generate
+
+    return intrinsic(product)
+
+
+product_of_one = _product(1)
+product_of_many = _product(MANY)
+
+
+def _generate(builder: Any, arguments: Any, tokens: int) -> None:
+    tile, x, width, out, stride = arguments
+    nothing = ir.Constant(_FLOATS, [0.0] * ROWS)
+    sums = [[cgutils.alloca_once_value(builder, nothing) for _ in range(2)] for _ in range(tokens)]
+    with cgutils.for_range(builder, builder.udiv(width, number(2)), intp=LONG) as loop:
+        weights = _columns(builder, tile, loop.index)
+        first = builder.mul(loop.index, number(8))
+        for token, both in enumerate(sums):
+            place = builder.add(first, builder.mul(width, number(4 * token)))
+            for column, (weight, total) in enumerate(zip(weights, both, strict=True)):
+                at = builder.add(x, builder.add(place, number(4 * column)))
+                value = splat(builder, builder.load(builder.inttoptr(at, FLOAT.as_pointer()), align=4))
+                more = builder.fmul(weight, value, flags=_CONTRACT)
+                builder.store(builder.fadd(builder.load(total), more, flags=_CONTRACT), total)
+    for token, (even, odd) in enumerate(sums):
+        offset = builder.mul(stride, number(4 * token))
+        target = builder.inttoptr(builder.add(out, offset), _FLOATS.as_pointer())
+        builder.store(builder.fadd(builder.load(even), builder.load(odd)), target, align=4)
+
+
+def _columns(builder: Any, tile: Any, pair: Any) -> tuple[Any, Any]:
+    """Return two columns, fp32: the bits of a bf16 are the upper half of the same fp32's."""
+    at = builder.add(tile, builder.mul(pair, number(4 * ROWS)))
+    prefetch(builder, builder.add(at, number(AHEAD)), 4 * ROWS)
+    both = builder.load(builder.inttoptr(at, _INTS.as_pointer()), align=32)
+    even = builder.shl(both, ir.Constant(_INTS, [16] * ROWS))
+    odd = builder.and_(both, ir.Constant(_INTS, [0xFFFF0000] * ROWS))
+    return builder.bitcast(even, _FLOATS), builder.bitcast(odd, _FLOATS)
+
+
+@njit(**COMPILED, parallel=True)
+def _one(x: int, width: int, tile: int, step: int, tiles: int, out: int) -> None:
+    """Multiply by one token's activations; `step` leads from a tile to the next one."""
+    for n in prange(tiles):
+        product_of_one(tile + n * step, x, width, out + n * ROWS * 4, tiles * ROWS)
+
+
+@njit(**COMPILED, parallel=True)
+def _many(x: int, tokens: int, width: int, tile: int, step: int, tiles: int, out: int) -> None:
+    """Multiply by several tokens' activations, MANY at a time and then one by one."""
+    for n in prange(tiles):
+        for t in range(0, tokens - tokens % MANY, MANY):
+            target = out + (t * tiles + n) * ROWS * 4
+            product_of_many(tile + n * step, x + t * width * 4, width, target, tiles * ROWS)
+        for t in range(tokens - tokens % MANY, tokens):
+            target = out + (t * tiles + n) * ROWS * 4
+            product_of_one(tile + n * step, x + t * width * 4, width, target, tiles * ROWS)
