@@ -15,6 +15,7 @@ from numba import njit, prange, types
 from numba.extending import overload
 
 from tinychat.kernels import Attention
+from tinychat.kernels.attention_tile import QUERIES, TILE, mix, scores
 from tinychat.kernels.numbers import COMPILED, LIKE, address, array, exp, narrow, widen
 
 MOST_TOKENS: Final = 16
@@ -43,9 +44,10 @@ def append_attend(
     seen = (length + tokens - 1) // BLOCK - max(0, length + 1 - window) // BLOCK + 1
     parts = min(1 + seen // _PART, _MOST_PARTS)
     keys, values = store.keys.data_ptr(), store.values.data_ptr()
+    item = store.keys.itemsize
     scales = (0, 0) if store.scales is None else (store.scales[0].data_ptr(), store.scales[1].data_ptr())
     _append_attend(
-        address(qkv), tokens, kv_heads, width // size // kv_heads, size, keys, values, *scales,
+        address(qkv), tokens, kv_heads, width // size // kv_heads, size, keys, values, item, *scales,
         store.table.blocks.data_ptr(), length, cos, sin, half,
         window, attention.scale, attention.softcap or 0.0, parts, address(out), LIKE[qkv.dtype], LIKE[store.keys.dtype],
     )  # fmt: skip
@@ -69,47 +71,54 @@ def _turn(head: Any, half: int, cos: Any, sin: Any, target: Any) -> None:
         target[i] = widen(head[i])
 
 
-def keep(x: Any, row: Any, scales: Any, block: int, head: int, place: int) -> None:
-    """Write x [D] into a row of the cache; codes of int8 get their scale written, too."""
+def keep(x: Any, row: Any) -> Any:
+    """Fill a row of the cache with x [D]; of codes of int8, return what one step is worth."""
     raise NotImplementedError("only for compiled code")
 
 
 @overload(keep, strict=False)
-def _keep(x: types.Type, row: types.Array, scales: types.Type, block: Any, head: Any, place: Any) -> Any:  # noqa: ARG001
+def _keep(x: types.Type, row: types.Array) -> Any:  # noqa: ARG001
     if row.dtype != types.int8:
 
-        def rounded(x: Any, row: Any, scales: Any, block: int, head: int, place: int) -> None:  # noqa: ARG001
+        def rounded(x: Any, row: Any) -> Any:
             for i in range(len(x)):
                 row[i] = narrow(x[i], row[i])
+            return np.float32(1)
 
         return rounded
 
-    def coded(x: Any, row: Any, scales: Any, block: int, head: int, place: int) -> None:
+    def coded(x: Any, row: Any) -> Any:
         largest = total = np.float32(0)
         for i in range(len(x)):
             largest = max(largest, abs(x[i]))
             total += abs(x[i])  # NaN if one of them is; the largest isn't
         scale = largest / np.float32(127)
-        scales[block, head, place] = scale if total == total else total
         for i in range(len(x)):
             row[i] = np.int8(np.rint(x[i] / scale)) if scale > 0 else np.int8(0)
+        return scale if total == total else total
 
     return coded
 
 
 @njit(**COMPILED)
 def _attend_part(
-    query: Any, length: int, group: int, keys: Any, values: Any, key_scales: Any, value_scales: Any, table: Any,
-    head: int, first: int, last: int, window: int, cap: Any, mix: Any, best: Any, mass: Any,
+    query: Any, length: int, rows: int, group: int, keys: int, values: int, like: Any, item: int, step: int,
+    key_scales: Any, value_scales: Any, table: Any, head: int, first: int, last: int, window: int, cap: Any, mixed: Any,
+    best: Any, mass: Any,
 ) -> None:  # fmt: skip
     """Attend to the blocks first .. last of a sequence.
 
     Args:
-        query: fp32 [n, size]: of all tokens and heads of the group, scaled.
+        query: fp32 [n, size]: of all tokens and heads of the group, scaled; n is `rows` and then some, up to a multiple
+            of QUERIES.
         length: Position of the first of the tokens.
+        rows: Of `query`.
         group: Heads of a token.
-        keys: The pool, [blocks, K, BLOCK, size].
-        values: Likewise.
+        keys: Address of the head's keys in the pool's first block, [BLOCK / 16, size / 2, 16, 2].
+        values: Address of its values there, [BLOCK, size].
+        like: Tells their type.
+        item: Bytes of one of their numbers.
+        step: Bytes from a block to the next one in the pool.
         key_scales: fp32 [blocks, K, BLOCK]; only of int8.
         value_scales: Likewise.
         table: int32: place in the sequence -> place in the pool.
@@ -118,24 +127,27 @@ def _attend_part(
         last: One after the last block.
         window: How many positions a token sees.
         cap: Of scores, or 0.
-        mix: fp32 [n, size]: gets the sum of values weighted by e^(score - best).
-        best: fp32 [n]: gets the largest score.
-        mass: fp32 [n]: gets the sum of the weights.
+        mixed: fp32 [n, size]: gets the sum of values weighted by e^(score - best).
+        best: fp32 [rows]: gets the largest score.
+        mass: fp32 [rows]: gets the sum of the weights.
     """
-    rows, size = query.shape
-    wide = np.empty((BLOCK, size), dtype=np.float32)
-    scores = np.empty(BLOCK, dtype=np.float32)
-    weights = np.empty((rows, BLOCK), dtype=np.float32)
+    padded, size = query.shape
+    whole = size - size % TILE
+    scored = np.empty((padded, BLOCK), dtype=np.float32)
+    weights = np.zeros((padded, BLOCK), dtype=np.float32)
     best[:] = -np.inf
     mass[:] = 0
-    mix[:] = 0
+    mixed[:] = 0
+    at_query, at_mix = query.ctypes.data, mixed.ctypes.data
+    at_scores, at_weights = scored.ctypes.data, weights.ctypes.data
     for place in range(first, last):
         block = table[place]
         start = place * BLOCK
-        held = keys[block, head]
-        for j in range(BLOCK):
-            for i in range(size):
-                wide[j, i] = widen(held[j, i])
+        offset = block * step
+        for r in range(0, padded, QUERIES):
+            for t in range(0, BLOCK, TILE):
+                target = at_scores + (r * BLOCK + t) * 4
+                scores(like, keys + offset + t * size * item, at_query + r * size * 4, size, target, BLOCK)
         for r in range(rows):
             # Rows that hold no token may hold anything, so what isn't seen is passed over, not multiplied by 0.
             seen = length + r // group + 1 - start
@@ -143,50 +155,39 @@ def _attend_part(
             if stop <= begin:
                 weights[r, :] = 0
                 continue
-            for j in range(0, BLOCK, 4):
-                a = b = c = d = np.float32(0)
-                for i in range(size):
-                    x = query[r, i]
-                    a += x * wide[j, i]
-                    b += x * wide[j + 1, i]
-                    c += x * wide[j + 2, i]
-                    d += x * wide[j + 3, i]
-                scores[j], scores[j + 1], scores[j + 2], scores[j + 3] = a, b, c, d
             if key_scales.size > 1:
                 for j in range(BLOCK):
-                    scores[j] *= key_scales[block, head, j]
+                    scored[r, j] *= key_scales[block, head, j]
             if cap != 0:
                 for j in range(BLOCK):
-                    scores[j] = cap * _tanh(scores[j] / cap)
+                    scored[r, j] = cap * _tanh(scored[r, j] / cap)
             top = best[r]
             for j in range(begin, stop):
-                top = scores[j] if scores[j] > top else top
+                top = scored[r, j] if scored[r, j] > top else top
             shrink = exp(best[r] - top) if mass[r] != 0 else np.float32(0)
             total = mass[r] * shrink
             for j in range(BLOCK):
-                weight = exp(scores[j] - top) if begin <= j < stop else np.float32(0)
+                weight = exp(scored[r, j] - top) if begin <= j < stop else np.float32(0)
                 weights[r, j] = weight
                 total += weight
             best[r], mass[r] = top, total
             for i in range(size):
-                mix[r, i] *= shrink
-        held = values[block, head]
-        for j in range(BLOCK):
-            for i in range(size):
-                wide[j, i] = widen(held[j, i])
+                mixed[r, i] *= shrink
         newest = min(BLOCK, length + rows // group - start)
         if value_scales.size > 1:
             for r in range(rows):
                 for j in range(newest):
                     weights[r, j] *= value_scales[block, head, j]
-        for j in range(newest, BLOCK):
-            wide[j, :] = 0
-        for r in range(rows):
-            for j in range(0, BLOCK, 4):
-                a, b, c, d = weights[r, j], weights[r, j + 1], weights[r, j + 2], weights[r, j + 3]
-                for i in range(size):
-                    sum_ab = a * wide[j, i] + b * wide[j + 1, i]
-                    mix[r, i] += sum_ab + (c * wide[j + 2, i] + d * wide[j + 3, i])
+        for r in range(0, padded, QUERIES):
+            for i in range(0, whole, TILE):
+                target = at_mix + (r * size + i) * 4
+                mix(like, values + offset + i * item, size, at_weights + r * BLOCK * 4, BLOCK, newest, target)
+        if whole < size:
+            held = array(values + offset, (BLOCK, size), like)
+            for r in range(rows):
+                for j in range(newest):
+                    for i in range(whole, size):
+                        mixed[r, i] += weights[r, j] * widen(held[j, i])
 
 
 @njit(**COMPILED)
@@ -195,32 +196,41 @@ def _append(
     scale: float, query: Any,
 ) -> None:  # fmt: skip
     """Write the keys and values of new [T, H + 2 K, D] into the pool, and its queries, turned and scaled, to query
-    [K, T group, D]."""
-    tokens, _, size = new.shape
+    [K, T group and then some, D]."""
+    tokens, every, size = new.shape
     kv_heads = len(query)
-    group = query.shape[1] // tokens
-    heads = kv_heads * group
+    heads = every - 2 * kv_heads
+    group = heads // kv_heads
     turned = np.empty(size, dtype=np.float32)
+    kept = np.empty(size, dtype=keys.dtype)
     for t in range(tokens):
         position = length + t
         block, row = table[position // BLOCK], position % BLOCK
-        for head in range(heads + 2 * kv_heads):
+        for head in range(every):
             half = cos.shape[1] if head < heads + kv_heads else 0
             _turn(new[t, head], half, cos[position], sin[position], turned)
             if head < heads:
                 for i in range(size):
                     query[head // group, t * group + head % group, i] = turned[i] * np.float32(scale)
             elif head < heads + kv_heads:
-                keep(turned, keys[block, head - heads, row], key_scales, block, head - heads, row)
+                place = head - heads
+                worth = keep(turned, kept)
+                for i in range(size):
+                    keys[block, place, row // TILE, i // 2, row % TILE, i % 2] = kept[i]
+                if key_scales.size > 1:
+                    key_scales[block, place, row] = worth
             else:
                 place = head - heads - kv_heads
-                keep(turned, values[block, place, row], value_scales, block, place, row)
+                worth = keep(turned, values[block, place, row])
+                if value_scales.size > 1:
+                    value_scales[block, place, row] = worth
 
 
 @njit(**COMPILED)
-def _join(mix: Any, best: Any, mass: Any, group: int, result: Any) -> None:
-    """Fill result [T, H, D] from what the parts of each kv head gave: [K, parts, T group, ...]."""
-    kv_heads, parts, rows, size = mix.shape
+def _join(mixed: Any, best: Any, mass: Any, group: int, result: Any) -> None:
+    """Fill result [T, H, D] from what the parts of each kv head gave: [K, parts, T group (and then some), ...]."""
+    kv_heads, parts, rows = best.shape
+    size = mixed.shape[3]
     for head in range(kv_heads):
         for r in range(rows):
             top = best[head, 0, r]
@@ -233,38 +243,41 @@ def _join(mix: Any, best: Any, mass: Any, group: int, result: Any) -> None:
             for i in range(size):
                 x = np.float32(0)
                 for part in range(parts):
-                    x += mix[head, part, r, i] * best[head, part, r]
+                    x += mixed[head, part, r, i] * best[head, part, r]
                 result[r // group, head * group + r % group, i] = narrow(x / total, result[0, 0, 0])
 
 
 @njit(**COMPILED, parallel=True)
 def _append_attend(
-    qkv: int, tokens: int, kv_heads: int, group: int, size: int, keys: int, values: int, key_scales: int,
+    qkv: int, tokens: int, kv_heads: int, group: int, size: int, keys: int, values: int, item: int, key_scales: int,
     value_scales: int, table: int, length: int, cos: int, sin: int, half: int, window: int, scale: float, cap: float,
     parts: int, out: int, like: Any, cache_like: Any,
 ) -> None:  # fmt: skip
     """Append `tokens` tokens and attend; numbers are as in `plain.append_attend`, tensors are addresses."""
     heads, rows, end = kv_heads * group, tokens * group, length + tokens
+    padded = rows + -rows % QUERIES
     # How many blocks there are is the pool's business; more than any index is enough here.
-    pool = (2**31, kv_heads, BLOCK, size)
-    all_keys, all_values = array(keys, pool, cache_like), array(values, pool, cache_like)
+    all_keys = array(keys, (2**31, kv_heads, BLOCK // TILE, size // 2, TILE, 2), cache_like)
+    all_values = array(values, (2**31, kv_heads, BLOCK, size), cache_like)
     scaled = (2**31 if key_scales != 0 else 0, kv_heads, BLOCK)
     k_scales, v_scales = array(key_scales, scaled, np.float32(0)), array(value_scales, scaled, np.float32(0))
     blocks = array(table, 2**31, np.int32(0))
     cosines, sines = array(cos, (end, half), np.float32(0)), array(sin, (end, half), np.float32(0))
-    query = np.empty((kv_heads, rows, size), dtype=np.float32)
+    query = np.zeros((kv_heads, padded, size), dtype=np.float32)
     new = array(qkv, (tokens, heads + 2 * kv_heads, size), like)
     _append(new, all_keys, all_values, k_scales, v_scales, blocks, length, cosines, sines, scale, query)
-    mix = np.empty((kv_heads, parts, rows, size), dtype=np.float32)
+    mixed = np.empty((kv_heads, parts, padded, size), dtype=np.float32)
     best = np.empty((kv_heads, parts, rows), dtype=np.float32)
     mass = np.empty((kv_heads, parts, rows), dtype=np.float32)
     first, last = max(0, length + 1 - window) // BLOCK, (end - 1) // BLOCK + 1
     share = (last - first + parts - 1) // parts
+    of_head = BLOCK * size * item
     for task in prange(kv_heads * parts):
         head, part = task // parts, task % parts
         begin = first + part * share
         _attend_part(
-            query[head], length, group, all_keys, all_values, k_scales, v_scales, blocks, head, begin,
-            min(begin + share, last), window, np.float32(cap), mix[head, part], best[head, part], mass[head, part],
+            query[head], length, rows, group, keys + head * of_head, values + head * of_head, cache_like, item,
+            kv_heads * of_head, k_scales, v_scales, blocks, head, begin, min(begin + share, last), window,
+            np.float32(cap), mixed[head, part], best[head, part], mass[head, part],
         )  # fmt: skip
-    _join(mix, best, mass, group, array(out, (tokens, heads, size), like))
+    _join(mixed, best, mass, group, array(out, (tokens, heads, size), like))

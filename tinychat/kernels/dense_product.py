@@ -16,12 +16,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tinychat.kernels.numbers import COMPILED
-from tinychat.kernels.tile import AHEAD, FLOAT, INT, LONG, MANY, ROWS, number, prefetch, splat
+from tinychat.kernels.tile import AHEAD, FLOAT, INT, LONG, MANY, ROWS, multiply_add, number, prefetch, splat
 
 _FLOATS: Final = ir.VectorType(FLOAT, ROWS)
 _INTS: Final = ir.VectorType(INT, ROWS)
-_CONTRACT: Final = ("contract",)
-"""Multiply and add at once, but never in another order."""
 _ALONE: Final = 2
 """Tokens over a multiple of MANY that are multiplied one by one; more of them take as long as MANY."""
 
@@ -97,8 +95,7 @@ def _generate(builder: Any, arguments: Any, tokens: int) -> None:
             for column, (weight, total) in enumerate(zip(weights, both, strict=True)):
                 at = builder.add(x, builder.add(place, number(4 * column)))
                 value = splat(builder, builder.load(builder.inttoptr(at, FLOAT.as_pointer()), align=4))
-                more = builder.fmul(weight, value, flags=_CONTRACT)
-                builder.store(builder.fadd(builder.load(total), more, flags=_CONTRACT), total)
+                builder.store(multiply_add(builder, weight, value, builder.load(total)), total)
     for token, (even, odd) in enumerate(sums):
         offset = builder.mul(stride, number(4 * token))
         target = builder.inttoptr(builder.add(out, offset), _FLOATS.as_pointer())

@@ -17,6 +17,8 @@ from tinychat.models.cache import AttentionSpec
 
 BLOCK: Final = 32
 """Tokens of a block."""
+TILE: Final = 16
+"""Tokens whose keys lie side by side, two components of each at a time."""
 STEP: Final = 256
 """Most tokens that are appended at once."""
 MARGIN: Final = 2 * BLOCK
@@ -38,13 +40,15 @@ class BlockPool:
         self.dtype = dtype
         self.window = layers[0].window
         self.keys: list[torch.Tensor] = []
-        """Of each layer: [blocks, K, BLOCK, D]."""
+        """Of each layer: [blocks, K, BLOCK / TILE, D / 2, TILE, 2], as attention reads them (kernels/attention_tile.py)."""
         self.values: list[torch.Tensor] = []
+        """Of each layer: [blocks, K, BLOCK, D]."""
         self.scales: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Of int8 keys and values of each layer: fp32 [blocks, K, BLOCK]."""
         for layer in layers:
             shape = blocks, layer.kv_heads, BLOCK, layer.head_size
-            self.keys.append(torch.empty(shape, dtype=dtype, device=device))
+            tiles = *shape[:2], BLOCK // TILE, layer.head_size // 2, TILE, 2
+            self.keys.append(torch.empty(tiles, dtype=dtype, device=device))
             self.values.append(torch.empty(shape, dtype=dtype, device=device))
             if dtype == torch.int8:
                 self.scales.append((torch.empty(shape[:3], device=device), torch.empty(shape[:3], device=device)))

@@ -9,7 +9,7 @@ import torch
 
 from tinychat.kernels import Kernels
 from tinychat.models.cache import AttentionSpec, rotaries
-from tinychat.models.paged import BLOCK, MARGIN, STEP, BlockPool, BlockTable
+from tinychat.models.paged import BLOCK, MARGIN, STEP, TILE, BlockPool, BlockTable
 from tinychat.models.rope import Rotary
 
 _LARGEST: Final = 127
@@ -76,19 +76,21 @@ class PagedCache:
         """Store keys and values [T, K, D] of the positions from `start` on."""
         positions = torch.arange(start, start + len(keys))
         blocks, rows = self.table.blocks[positions // BLOCK].long(), positions % BLOCK
-        if self.scales is None:
-            self.keys[blocks, :, rows], self.values[blocks, :, rows] = keys.to(self.dtype), values.to(self.dtype)
-            return
-        for codes, scales, new in ((self.keys, self.scales[0], keys), (self.values, self.scales[1], values)):
-            codes[blocks, :, rows], scales[blocks, :, rows] = quantise(new)
+        if self.scales is not None:
+            keys, self.scales[0][blocks, :, rows] = quantise(keys)
+            values, self.scales[1][blocks, :, rows] = quantise(values)
+        pairs = keys.to(self.dtype).unflatten(-1, (-1, 2))
+        self.keys[blocks, :, rows // TILE, :, rows % TILE] = pairs
+        self.values[blocks, :, rows] = values.to(self.dtype)
 
     def read(self, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return copies of keys and values [K, end - start, D]; those of int8 become bf16."""
         first = start // BLOCK
         blocks = self.table.blocks[first : -(-end // BLOCK)].long()
+        # [n, K, BLOCK / TILE, D / 2, TILE, 2] -> [n, K, BLOCK, D]
+        keys = self.keys[blocks].permute(0, 1, 2, 4, 3, 5).flatten(4).flatten(2, 3)
         both = []
-        for place, stored in enumerate((self.keys, self.values)):
-            found = stored[blocks]  # [n, K, BLOCK, D]
+        for place, found in enumerate((keys, self.values[blocks])):
             if self.scales is not None:
                 found = (found.float() * self.scales[place][blocks][..., None]).bfloat16()
             both.append(found.transpose(0, 1).flatten(1, 2)[:, start - first * BLOCK : end - first * BLOCK])
