@@ -15,8 +15,8 @@ from numba import njit, prange, types
 from numba.extending import overload
 
 from tinychat.kernels import Attention
-from tinychat.kernels.attention_tile import QUERIES, TILE, mix, scores
-from tinychat.kernels.numbers import COMPILED, LIKE, address, array, exp, narrow, widen
+from tinychat.kernels.attention_tile import QUERIES, TILE, fetch, mix_tile, mix_two_tiles, scores
+from tinychat.kernels.numbers import COMPILED, LIKE, address, array, exp, from_ordered, narrow, ordered, widen
 
 MOST_TOKENS: Final = 16
 """New tokens up to which this is the way; more are prefill."""
@@ -101,6 +101,28 @@ def _keep(x: types.Type, row: types.Array) -> Any:  # noqa: ARG001
 
 
 @njit(**COMPILED)
+def _weigh(scored: Any, begin: int, stop: int, before: Any, weights: Any) -> Any:
+    """Fill weights [BLOCK] with e^(score - top) where begin <= j < stop, else 0; return top, the largest of those
+    scores and of `before`, and the sum of the weights.
+    """
+    nothing = np.float32(-np.inf)
+    top = ordered(before)
+    for j in range(BLOCK):
+        score = scored[j] if (j >= begin) & (j < stop) else nothing
+        scored[j] = score
+        value = ordered(score)
+        top = value if value > top else top
+    largest = from_ordered(top)
+    total = np.float32(0)
+    for j in range(BLOCK):
+        weight = exp(scored[j] - largest)
+        weight = np.float32(0) if scored[j] == nothing else weight
+        weights[j] = weight
+        total += weight
+    return largest, total
+
+
+@njit(**COMPILED)
 def _attend_part(
     query: Any, length: int, rows: int, group: int, keys: int, values: int, like: Any, item: int, step: int,
     key_scales: Any, value_scales: Any, table: Any, head: int, first: int, last: int, window: int, cap: Any, mixed: Any,
@@ -144,6 +166,9 @@ def _attend_part(
         block = table[place]
         start = place * BLOCK
         offset = block * step
+        if place + 1 < last:  # blocks lie anywhere: the processor can't guess the next one
+            fetch(keys + table[place + 1] * step, BLOCK * size * item)
+            fetch(values + table[place + 1] * step, BLOCK * size * item)
         for r in range(0, padded, QUERIES):
             for t in range(0, BLOCK, TILE):
                 target = at_scores + (r * BLOCK + t) * 4
@@ -155,33 +180,32 @@ def _attend_part(
             if stop <= begin:
                 weights[r, :] = 0
                 continue
+            own = scored[r]
             if key_scales.size > 1:
                 for j in range(BLOCK):
-                    scored[r, j] *= key_scales[block, head, j]
+                    own[j] *= key_scales[block, head, j]
             if cap != 0:
                 for j in range(BLOCK):
-                    scored[r, j] = cap * _tanh(scored[r, j] / cap)
-            top = best[r]
-            for j in range(begin, stop):
-                top = scored[r, j] if scored[r, j] > top else top
-            shrink = exp(best[r] - top) if mass[r] != 0 else np.float32(0)
-            total = mass[r] * shrink
-            for j in range(BLOCK):
-                weight = exp(scored[r, j] - top) if begin <= j < stop else np.float32(0)
-                weights[r, j] = weight
-                total += weight
+                    own[j] = cap * _tanh(own[j] / cap)
+            top, total = _weigh(own, begin, stop, best[r], weights[r])
+            if mass[r] != 0:
+                shrink = exp(best[r] - top)
+                total += mass[r] * shrink
+                for i in range(size):
+                    mixed[r, i] *= shrink
             best[r], mass[r] = top, total
-            for i in range(size):
-                mixed[r, i] *= shrink
         newest = min(BLOCK, length + rows // group - start)
         if value_scales.size > 1:
             for r in range(rows):
                 for j in range(newest):
                     weights[r, j] *= value_scales[block, head, j]
         for r in range(0, padded, QUERIES):
-            for i in range(0, whole, TILE):
-                target = at_mix + (r * size + i) * 4
-                mix(like, values + offset + i * item, size, at_weights + r * BLOCK * 4, BLOCK, newest, target)
+            weight, target = at_weights + r * BLOCK * 4, at_mix + r * size * 4
+            for i in range(0, whole - TILE, 2 * TILE):
+                mix_two_tiles(like, values + offset + i * item, size, weight, BLOCK, newest, target + i * 4)
+            if whole % (2 * TILE) != 0:
+                i = whole - TILE
+                mix_tile(like, values + offset + i * item, size, weight, BLOCK, newest, target + i * 4)
         if whole < size:
             held = array(values + offset, (BLOCK, size), like)
             for r in range(rows):

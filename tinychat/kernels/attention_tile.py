@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tinychat.kernels.tile import FLOAT, INT, LONG, ROWS, multiply_add, number, splat
+from tinychat.kernels.tile import FLOAT, INT, LINE, LONG, ROWS, multiply_add, number, prefetch, splat
 
 TILE: Final = ROWS
 """Positions of a tile of keys, and components of a head that are mixed at once."""
@@ -45,50 +45,78 @@ def scores(typing: Any, like: Any, keys: Any, query: Any, size: Any, out: Any, s
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del signature
         keys, query, size, out, stride = arguments[1:]
-        sums = _sums(builder)
+        # Sums of their own for even and odd components: a processor adds to eight while it waits for the first.
+        sums = [_sums(builder) for _ in range(2)]
         with cgutils.for_range(builder, builder.udiv(size, number(2)), intp=LONG) as loop:
             at = builder.add(keys, builder.mul(loop.index, number(2 * TILE * _bytes(like))))
             for component, key in enumerate(_pair(builder, at, like)):
                 place = builder.add(builder.mul(loop.index, number(8)), number(4 * component))
-                _add(builder, sums, key, builder.add(query, place), builder.mul(size, number(4)))
-        for row, total in enumerate(sums):
-            _store(builder, builder.load(total), out, builder.mul(stride, number(4 * row)))
+                _add(builder, sums[component], key, builder.add(query, place), builder.mul(size, number(4)))
+        for row, (even, odd) in enumerate(zip(*sums, strict=True)):
+            total = builder.fadd(builder.load(even), builder.load(odd))
+            _store(builder, total, out, builder.mul(stride, number(4 * row)))
         return context.get_dummy_value()
 
     return types.void(like, *[types.int64] * 5), generate
 
 
 @intrinsic
-def mix(typing: Any, like: Any, values: Any, size: Any, weights: Any, stride: Any, count: Any, out: Any) -> Any:
-    """Add to out [QUERIES, size], its first 16 columns, the sum of values weighted by weights [QUERIES, stride].
-
-    Args:
-        typing: Numba's.
-        like: As of `scores`.
-        values: Address of 16 components of the first position, of [positions, size].
-        size: Components of a head.
-        weights: Address, fp32.
-        stride: Numbers from one query's weights to the next one's.
-        count: Positions.
-        out: Address, fp32.
-    """
-    del typing, values, size, weights, stride, count, out
+def fetch(typing: Any, address: Any, size: Any) -> Any:
+    """Ask for `size` bytes of memory that will be read."""
+    del typing, address, size
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del signature
-        values, size, weights, stride, count, out = arguments[1:]
-        sums = _sums(builder)
-        with cgutils.for_range(builder, count, intp=LONG) as loop:
-            at = builder.add(values, builder.mul(loop.index, builder.mul(size, number(_bytes(like)))))
-            place = builder.add(weights, builder.mul(loop.index, number(4)))
-            _add(builder, sums, _sixteen(builder, at, like), place, builder.mul(stride, number(4)))
-        for row, total in enumerate(sums):
-            offset = builder.mul(size, number(4 * row))
-            before = _load(builder, builder.add(out, offset), _FLOATS, 4)
-            _store(builder, builder.fadd(before, builder.load(total)), out, offset)
+        address, size = arguments
+        with cgutils.for_range(builder, builder.udiv(size, number(LINE)), intp=LONG) as loop:
+            prefetch(builder, builder.add(address, builder.mul(loop.index, number(LINE))), LINE)
         return context.get_dummy_value()
 
-    return types.void(like, *[types.int64] * 6), generate
+    return types.void(types.int64, types.int64), generate
+
+
+def _mix(tiles: int) -> Any:
+    """Return the function for compiled code that mixes 16 * tiles components of a head."""
+
+    def mix(typing: Any, like: Any, values: Any, size: Any, weights: Any, stride: Any, count: Any, out: Any) -> Any:
+        """Add to the first columns of out [QUERIES, size] the sum of values weighted by weights [QUERIES, stride].
+
+        Args:
+            typing: Numba's.
+            like: As of `scores`.
+            values: Address of the first component of the first position, of [positions, size].
+            size: Components of a head.
+            weights: Address, fp32.
+            stride: Numbers from one query's weights to the next one's.
+            count: Positions.
+            out: Address, fp32.
+        """
+        del typing, values, size, weights, stride, count, out
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            del signature
+            values, size, weights, stride, count, out = arguments[1:]
+            sums = [_sums(builder) for _ in range(tiles)]
+            with cgutils.for_range(builder, count, intp=LONG) as loop:
+                at = builder.add(values, builder.mul(loop.index, builder.mul(size, number(_bytes(like)))))
+                place = builder.add(weights, builder.mul(loop.index, number(4)))
+                for tile, own in enumerate(sums):
+                    value = _sixteen(builder, builder.add(at, number(tile * TILE * _bytes(like))), like)
+                    _add(builder, own, value, place, builder.mul(stride, number(4)))
+            for tile, own in enumerate(sums):
+                for row, total in enumerate(own):
+                    offset = builder.add(builder.mul(size, number(4 * row)), number(4 * TILE * tile))
+                    before = _load(builder, builder.add(out, offset), _FLOATS, 4)
+                    _store(builder, builder.fadd(before, builder.load(total)), out, offset)
+            return context.get_dummy_value()
+
+        return types.void(like, *[types.int64] * 6), generate
+
+    return intrinsic(mix)
+
+
+mix_tile = _mix(1)
+mix_two_tiles = _mix(2)
 
 
 def _sums(builder: Any) -> list[Any]:

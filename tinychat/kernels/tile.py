@@ -29,7 +29,7 @@ GROUP: Final = 32
 MANY: Final = 8
 """Tokens that `product_of_many` takes at once: enough independent sums to keep the multipliers busy."""
 
-_LINE: Final = 64
+LINE: Final = 64
 """Bytes that memory is read by."""
 AHEAD: Final = 2048
 """Bytes ahead of their use at which codes are asked for: the processor's own look ahead ends with a page of memory."""
@@ -163,7 +163,7 @@ def prefetch(builder: Any, address: Any, size: int) -> None:
     kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), INT, INT, INT])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
     read, often, data = (ir.Constant(INT, value) for value in (0, 3, 1))
-    for line in range(0, size, _LINE):
+    for line in range(0, size, LINE):
         place = builder.inttoptr(builder.add(address, number(line)), _BYTE.as_pointer())
         builder.call(function, [place, read, often, data])
 

@@ -40,7 +40,7 @@ class BlockPool:
         self.dtype = dtype
         self.window = layers[0].window
         self.keys: list[torch.Tensor] = []
-        """Of each layer: [blocks, K, BLOCK / TILE, D / 2, TILE, 2], as attention reads them (kernels/attention_tile.py)."""
+        """Of each layer: [blocks, K, BLOCK / TILE, D / 2, TILE, 2], as kernels/attention_tile.py reads them."""
         self.values: list[torch.Tensor] = []
         """Of each layer: [blocks, K, BLOCK, D]."""
         self.scales: list[tuple[torch.Tensor, torch.Tensor]] = []
