@@ -84,9 +84,7 @@ def test_a_template_that_fails_is_shown(
     """Would catch: a Jinja traceback; an error without the line it is in."""
     file = tmp_path / "mine.jinja"
     file.write_text(template)
-    ended = tinychat(
-        "prompt", vocabulary_folder, "--messages", "-", "--template", str(file), stdin=asked(CONVERSATION)
-    )
+    ended = tinychat("prompt", vocabulary_folder, "--messages", "-", "--template", str(file), stdin=asked(CONVERSATION))
     assert ended.status == 1
     assert says in ended.stderr
     assert str(file) in ended.stderr

@@ -20,8 +20,12 @@ from typing import Final, Protocol
 from tinychat.engine.context import Context
 
 LONGEST: Final = 3
-"""Tokens of the stretch that prompt lookup looks for; a longer match is a better one."""
+"""Tokens of the stretches that prompt lookup has an index of."""
 SHORTEST: Final = 1
+_CANDIDATES: Final = 16
+"""Latest occurrences of a stretch that are compared by what stands before them."""
+_COMPARED: Final = 64
+"""Tokens that are compared at most."""
 _LEAST_REACH: Final = 2
 """Tokens drafted after a pass that went wrong."""
 _LONGEST_WAIT: Final = 5
@@ -47,20 +51,32 @@ class PromptLookup:
 
     def __init__(self) -> None:
         """Begin with an empty index."""
-        self._after: dict[tuple[int, ...], int] = {}
-        """Each stretch of `SHORTEST` to `LONGEST` ids -> where its latest occurrence goes on."""
+        self._after: dict[tuple[int, ...], deque[int]] = {}
+        """Each stretch of `SHORTEST` to `LONGEST` ids -> where its latest occurrences go on, the latest first."""
         self._indexed = 0
 
     def propose(self, ids: Sequence[int], count: int) -> list[int]:
-        """Return what followed the latest earlier occurrence of the longest end of `ids` that occurred before."""
+        """Return what followed the latest of the earlier places where most of what stands before it is the same.
+
+        Among the places that end as `ids` do, the one that agrees longest backwards is the best guess: in a text that
+        says "out, and" and "out. She" in turn, the last three words alone don't tell which of them is next.
+        """
         for end in range(self._indexed + 1, len(ids)):
             for length in range(SHORTEST, min(LONGEST, end) + 1):
-                self._after[tuple(ids[end - length : end])] = end
+                places = self._after.setdefault(tuple(ids[end - length : end]), deque(maxlen=_CANDIDATES))
+                places.appendleft(end)
         self._indexed = max(self._indexed, len(ids) - 1)
         for length in range(min(LONGEST, len(ids)), SHORTEST - 1, -1):
-            if (at := self._after.get(tuple(ids[-length:]))) is not None:
+            if places := self._after.get(tuple(ids[-length:])):
+                at = max(places, key=lambda place: _agreeing(ids, place))
                 return list(ids[at : at + count])
         return []
+
+
+def _agreeing(ids: Sequence[int], place: int) -> int:
+    """Return how many ids before `place` are those before the end."""
+    most = min(place, _COMPARED)
+    return next((n for n in range(most) if ids[place - 1 - n] != ids[-1 - n]), most)
 
 
 class DraftModel:
