@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import unicodedata
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -80,6 +81,16 @@ class Chat:
         self.engine.say(text)
         self.engine.finish(text, **finish)
         await self.until(lambda: not self.screen.chat.busy)
+
+
+def no_control_characters(chat: Chat) -> None:
+    """Nothing on the screen is a character that a terminal obeys."""
+    for strip in chat.app.screen._compositor.render_strips():
+        for segment in strip:
+            assert not any(unicodedata.category(c) in ("Cc", "Cs") for c in segment.text), repr(segment.text)
+            assert not any("\u202a" <= c <= "\u202e" or "\u2066" <= c <= "\u2069" for c in segment.text)
+            assert segment.style is None or not segment.style.link
+            assert segment.style is None or "@click" not in segment.style.meta
 
 
 OpenChat = Callable[..., AbstractAsyncContextManager[Chat]]

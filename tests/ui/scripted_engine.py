@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import time
 from dataclasses import replace
 from typing import Any
+
+from scripted_glass import described, explained, inspected
 
 from tinychat.protocol import (
     CacheBlocks,
     CacheStats,
     Cancel,
     Command,
+    DescribePrompt,
     EngineFailed,
     Event,
+    Explain,
     FinishReason,
     Generate,
+    Inspect,
     LayerCache,
     LoadModel,
     MemoryStats,
     ModelInfo,
     ModelReady,
+    Paused,
     Piece,
     PrefillProgress,
     SamplerSettings,
@@ -54,6 +61,9 @@ INFO = ModelInfo(
 )
 SOURCES = (("temperature", "models.toml"), ("top_p", "models.toml"))
 
+CHANCES = (0.95, 0.5, 0.25, 0.125, 0.01)
+"""The probabilities of a reply's tokens, over and over."""
+
 _PIECE = re.compile(r"\s?[A-Za-z]{1,6}|\s?\d|\s|.", re.DOTALL)
 
 
@@ -76,8 +86,14 @@ class ScriptedEngine:
     def __init__(self, tokenizes: bool = True) -> None:
         self.commands: list[Command] = []
         self.tokenizes = tokenizes
+        self.answers = True
+        """Whether questions about what goes on inside are answered at once."""
         self._outbox: list[Event] = []
         self._index = itertools.count()
+        self.spoken = 0
+        """Tokens of the reply so far."""
+        self.lengths: dict[int, int] = {}
+        """Turn to its tokens."""
 
     # The engine's interface
 
@@ -85,6 +101,20 @@ class ScriptedEngine:
         self.commands.append(command)
         if isinstance(command, Tokenize) and self.tokenizes:
             self.emit(Tokenized(command.request_id, pieces_of(command.text)))
+        elif isinstance(command, Generate):
+            self._index = itertools.count()
+            self.spoken = 0
+        elif self.answers:
+            self._answer(command)
+
+    def _answer(self, command: Command) -> None:
+        match command:
+            case Explain():
+                self.emit(explained(command, said=command.index < self.lengths.get(command.turn_id, 0)))
+            case Inspect():
+                self.emit(inspected(command))
+            case DescribePrompt():
+                self.emit(described(command))
 
     def poll(self, timeout: float = 0.0) -> list[Event]:
         events, self._outbox = self._outbox, []
@@ -126,7 +156,17 @@ class ScriptedEngine:
         """One token a text."""
         for text in texts:
             said, thought = ("", text) if thinking else (text, "")
-            self.emit(TokenEmitted(self.turn_id, next(self._index), 7, text.encode(), said, thought))
+            index, data = next(self._index), text.encode("utf-8", "surrogatepass")
+            chance = CHANCES[index % len(CHANCES)]
+            token_id = int.from_bytes(data[:3], "big") % 49_152
+            numbers = (math.log(chance), 1 + index % len(CHANCES), 1.0)
+            self.emit(TokenEmitted(self.turn_id, index, token_id, data, said, thought, *numbers, seconds=0.005))
+            self.spoken = index + 1
+            self.lengths[self.turn_id] = self.spoken
+
+    def pause(self) -> None:
+        """The reply waits before its next token."""
+        self.emit(Paused(self.turn_id, self.spoken))
 
     def finish(self, text: str, reason: FinishReason = "eos", turn_id: int | None = None, **changes: Any) -> None:
         """The reply is complete."""

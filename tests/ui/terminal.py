@@ -13,7 +13,8 @@ import pexpect
 import pyte
 
 ROOT = Path(__file__).resolve().parents[2]
-F1, F3, F4 = "\x1bOP", "\x1bOR", "\x1bOS"
+F1, F3, F4, F6 = "\x1bOP", "\x1bOR", "\x1bOS", "\x1b[17~"
+DOWN, HOME = "\x1b[B", "\x1b[H"
 ESCAPE, ENTER = "\x1b", "\r"
 COPY, QUIT, REGENERATE, SAVE = "\x0f", "\x11", "\x12", "\x13"
 PATIENCE = 120.0

@@ -18,10 +18,15 @@ from tinychat.ui.commands import key_name
 from tinychat.ui.screens.chat import ChatScreen
 from tinychat.ui.screens.help import HelpScreen
 from tinychat.ui.screens.system_prompt import SystemPromptScreen
+from tinychat.ui.views.prompt import PromptView
+from tinychat.ui.views.tokens import TokensView
+from tinychat.ui.views.view import View
+from tinychat.ui.views.why import WhyView
 from tinychat.ui.widgets.prompt_editor import PromptEditor
 from tinychat.ui.widgets.seed_entry import SeedEntry
 from tinychat.ui.widgets.slider import Slider
 from tinychat.ui.widgets.speculation_switch import SpeculationSwitch
+from tinychat.ui.widgets.transcript import Transcript
 
 
 @pytest.mark.parametrize("theme", ["tinychat-dark", "tinychat-light", "textual-light", "nord", "ansi-dark"])
@@ -110,7 +115,10 @@ async def test_being_terminated_restores_the_terminal(open_chat: OpenChat) -> No
         assert chat.app.return_code == 143
 
 
-BOUND = [ChatApp, ChatScreen, HelpScreen, SystemPromptScreen, PromptEditor, Slider, SeedEntry, SpeculationSwitch]
+BOUND = [
+    ChatApp, ChatScreen, HelpScreen, SystemPromptScreen, PromptEditor, Slider, SeedEntry, SpeculationSwitch, Transcript,
+    View, TokensView, WhyView, PromptView,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("owner", BOUND, ids=lambda owner: owner.__name__)

@@ -5,26 +5,15 @@ Each is to be seen as it is, brackets and all, and none may crash the app, run a
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Awaitable, Callable
 
 import pytest
 from nasty import CONTROL, NASTY
-from screen_driver import Chat, OpenChat
+from screen_driver import Chat, OpenChat, no_control_characters
 
 from tinychat.catalog import HubSource, ModelCard
 from tinychat.protocol import DownloadProgress, LoadModel, ModelLoading, Notice, Piece, Tokenize, Tokenized
 from tinychat.ui.foreign_text import one_line
-
-
-def no_control_characters(chat: Chat) -> None:
-    """Nothing on the screen is a character that a terminal obeys."""
-    for strip in chat.app.screen._compositor.render_strips():
-        for segment in strip:
-            assert not any(unicodedata.category(c) in ("Cc", "Cs") for c in segment.text), repr(segment.text)
-            assert not any("\u202a" <= c <= "\u202e" or "\u2066" <= c <= "\u2069" for c in segment.text)
-            assert segment.style is None or not segment.style.link
-            assert segment.style is None or "@click" not in segment.style.meta
 
 
 async def question_and_reply(chat: Chat, text: str) -> None:

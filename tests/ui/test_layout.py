@@ -35,14 +35,15 @@ async def test_the_large_screen(open_chat: OpenChat) -> None:
         assert right[3] == "│   top-k       ━━━━●────────────────      40"
         assert right[5] == "│   min-p       ●────────────────────     off"
         assert "│ █ 280 reused  ▓ 32 new               · free" in right
-        assert right[18] == "│ blocks: 10 used, 2 shared, 311 free"
-        assert right[19] == "│  0 ▎·····   8 ▎·····  16 ▎·····  24 ▎·····"
+        assert right[20] == "│ blocks: 10 used, 2 shared, 311 free"
+        assert right[21] == "│  0 ▎·····   8 ▎·····  16 ▎·····  24 ▎·····"
         assert "│ Memory                       process 480 MB" in right
         assert rows[41].startswith("─ tokens 4 · 0.1 % of 8,192 ───")
         assert rows[42].startswith("▐What▌▐␣about▌▐␣it▌▐?▌")
         assert rows[44].startswith(" id 63 · 3F · ?")
         assert rows[46].startswith(" > What about it?")
-        assert rows[47].startswith(" Enter send · Ctrl+J newline · Esc stop · F1 help · Ctrl+Q quit · F2 panel")
+        keys = " Enter send · Ctrl+J newline · Esc stop · F1 help · F6 views · Ctrl+Q quit · F7 pause · F2 panel"
+        assert rows[47].startswith(keys)
 
 
 async def test_the_small_screen(open_chat: OpenChat) -> None:

@@ -53,7 +53,7 @@ def test_nothing_that_a_terminal_obeys_reaches_it(opened: Open) -> None:
     terminal.until("Esc closes")
     terminal.send(ESCAPE)
     terminal.resize(80, 24)
-    terminal.until(lambda: "F2 panel" in terminal.text and "F3" not in terminal.text)
+    terminal.until(lambda: "Ctrl+Q quit" in terminal.text and "F2 panel" not in terminal.text)
     assert terminal.leave()[0] == 0
     for payload in OBEYED:
         assert payload not in terminal.written, payload

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from nasty import NASTY, OBEYED
-from terminal import COPY, ENTER, ESCAPE, F1, F3, F4, REGENERATE, SAVE, Terminal, pasted
+from terminal import COPY, DOWN, ENTER, ESCAPE, F1, F3, F4, F6, HOME, REGENERATE, SAVE, Terminal, pasted
 
 pytestmark = [pytest.mark.pty, pytest.mark.model]
 
@@ -167,3 +167,33 @@ def test_leaving_at_any_moment(opened: Open, moment: str) -> None:
     assert status == 0
     assert terminal.restored
     assert seconds < QUICKLY
+
+
+def test_looking_inside(opened: Open) -> None:
+    """Would catch: a question of a view that the real engine doesn't answer, or whose answer isn't drawn."""
+    terminal = opened("--max-tokens", "30", columns=160, rows=48)
+    terminal.send("What is the capital of France?" + ENTER)
+    terminal.until("seed")
+    said = reply(terminal)
+    terminal.send(F6 + "w")
+    terminal.until("Greedy: the most probable token is said")
+    terminal.until("by the model; 1 token could be drawn")
+    terminal.send(HOME)
+    terminal.until("token 1 of ")
+    terminal.until("●The")
+    terminal.send(DOWN + ENTER)
+    terminal.until("version 2 of 2, from token 1 of version 1 on")
+    terminal.until("of them not drawn")
+    terminal.until("seed")
+    assert reply(terminal) != said
+    terminal.send("l")
+    terminal.until("heads: █")
+    terminal.until("layer 0, residual norm")
+    terminal.send("p")
+    terminal.until("One BOS, at the beginning.")
+    terminal.until("▏What ▏␣is")
+    terminal.send("m")
+    terminal.until("of weights and")
+    terminal.send(ESCAPE)
+    terminal.until(lambda: "Esc closes" not in terminal.text)
+    assert terminal.leave()[0] == 0

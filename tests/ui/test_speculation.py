@@ -64,7 +64,7 @@ async def test_rate_and_marks(open_chat: OpenChat) -> None:
 def test_marks() -> None:
     """Would catch: a mark on the wrong token, marks by colour alone, and a line that is too long."""
     counted = Acceptance()
-    run = tuple((f" word{n}".encode(), n % 3 == 0) for n in range(99))
+    run = tuple(TokenEmitted(1, n, 7, f" word{n}".encode(), "", accepted=n % 3 == 0) for n in range(99))
     counted.add(TokenRun(1, 99, "", "", 60, run))
     assert counted.describe() == "55 % of 60 drafted tokens accepted"
     gauge = SpeculationGauge()

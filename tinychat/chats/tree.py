@@ -61,15 +61,30 @@ class Tree:
             raise ValueError("There is no question to answer.")
         return self._add(Turn(next(self._ids), self.head, "assistant"))
 
-    def regenerate(self) -> Turn:
-        """Add another, empty reply beside the one at the head and move the head to it; the old one stays.
+    def regenerate(self, turn_id: int | None = None) -> Turn:
+        """Add another, empty reply beside a reply, the one at the head if none is named, and move the head to it.
+
+        The old one stays, with all that followed it.
 
         Raises:
-            ValueError: The head is no reply.
+            ValueError: It is no reply.
         """
-        if self.head is None or self[self.head].role != "assistant":
+        old = self.head if turn_id is None else turn_id
+        if old is None or self[old].role != "assistant":
             raise ValueError("There is no reply to make again.")
-        return self._add(Turn(next(self._ids), self[self.head].parent, "assistant"))
+        return self._add(Turn(next(self._ids), self[old].parent, "assistant"))
+
+    def choose(self, turn_id: int) -> None:
+        """Move the head to the end of the path through a turn: the newest of what followed it, and so on.
+
+        Raises:
+            KeyError: No such turn.
+        """
+        at = self[turn_id].turn_id
+        newest = {turn.parent: turn.turn_id for turn in self._turns.values()}
+        while at in newest:
+            at = newest[at]
+        self.head = at
 
     def finish(self, finished: TurnFinished, vocabulary: str) -> Turn:
         """Put what the engine made of a reply into its turn.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -13,6 +13,9 @@ from tinychat.cli.files import card_of
 from tinychat.cli.piped import arguments_text, piped_text
 from tinychat.errors import UsageError
 from tinychat.protocol import Limits, LoadModel
+
+_VIEWS: Final = ("tokens", "why", "layers", "prompt", "time")
+"""The views of the screen, `tinychat.ui.glass.VIEWS`; naming them must not cost the import of a screen."""
 
 
 def run(
@@ -81,6 +84,15 @@ def run(
     theme: Annotated[
         str | None, typer.Option("--theme", parser=options.plain, metavar="NAME", help="Colours of the screen.")
     ] = None,
+    view: Annotated[
+        str | None,
+        typer.Option(
+            "--view",
+            parser=options.choice("--view", _VIEWS),
+            metavar="|".join(_VIEWS),
+            help="Look inside from the beginning.",
+        ),
+    ] = None,
     no_mouse: Annotated[bool, typer.Option("--no-mouse", help="Leave the mouse to the terminal.")] = False,
     trace: Annotated[
         str | None,
@@ -141,7 +153,15 @@ def run(
         from tinychat.cli.screen import open_chat
 
         open_chat(
-            load, system=system, limits=limits, think=think, raw=raw, theme=theme, mouse=not no_mouse, trace=trace
+            load,
+            system=system,
+            limits=limits,
+            think=think,
+            raw=raw,
+            theme=theme,
+            view=view,
+            mouse=not no_mouse,
+            trace=trace,
         )
         return
     from tinychat.cli.reply import print_reply

@@ -18,6 +18,7 @@ def open_chat(
     think: bool | None,
     raw: bool,
     theme: str | None,
+    view: str | None,
     mouse: bool,
     trace: str | None = None,
 ) -> None:
@@ -34,7 +35,7 @@ def open_chat(
 
     log.leave_the_terminal()
     engine = LocalEngine(None if trace is None else Trace(Path(trace)))
-    app = ChatApp(engine, load, system=system, limits=limits, think=think, raw=raw, theme=theme)
+    app = ChatApp(engine, load, system=system, limits=limits, think=think, raw=raw, theme=theme, view=view)
     try:
         app.run(mouse=mouse)
     finally:

@@ -27,8 +27,9 @@ class Acceptance:
     def add(self, run: TokenRun) -> None:
         """These tokens came."""
         self.drafted = max(self.drafted, run.drafted)
-        self.accepted += sum(accepted for _, accepted in run.tokens)
-        self.recent.extend(run.tokens)
+        if self.drafted:
+            self.accepted += sum(token.accepted for token in run.tokens)
+            self.recent.extend((token.piece, token.accepted) for token in run.tokens)
 
     def describe(self) -> str:
         """Return the acceptance rate in words, "" where nothing was drafted."""

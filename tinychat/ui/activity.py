@@ -46,8 +46,12 @@ def activity(chat: Conversation, progress: Progress, queued: bool) -> Activity:
             return Activity("prefill", done / total if total else None, detail)
         case Phase.PREFILL, _:
             return Activity("prefill")
+        case Phase.DECODE, _ if chat.pacing.waits_at is not None:
+            return Activity(f"PAUSED before token {chat.pacing.waits_at + 1}", None, "F7 goes on · F8 makes one token")
         case Phase.DECODE, _:
-            return Activity(f"answering · {figures.tokens(chat.speed.total)}", None, chat.acceptance.describe())
+            limit = f" · at most {chat.pacing.rate:g} a second" if chat.pacing.rate else ""
+            label = f"answering · {figures.tokens(chat.speed.total)}{limit}"
+            return Activity(label, None, chat.acceptance.describe())
         case Phase.STOPPING, _:
             return Activity("stopping", None, waits)
         case Phase.NO_MODEL, _:

@@ -16,7 +16,7 @@ from textual.screen import Screen
 from tinychat import paths, resources
 from tinychat.protocol import Engine, Limits, LoadModel
 from tinychat.ui.bridge import Bridge
-from tinychat.ui.commands import key_name, palette_commands
+from tinychat.ui.commands import key_name, palette_commands, view_commands
 from tinychat.ui.conversation import Conversation
 from tinychat.ui.foreign_text import pictured
 from tinychat.ui.screens.chat import ChatScreen
@@ -48,6 +48,7 @@ class ChatApp(App[None]):
         think: bool | None = None,
         raw: bool = False,
         theme: str | None = None,
+        view: str | None = None,
         first_prompt: str = "",
     ) -> None:
         """Prepare the app.
@@ -60,6 +61,7 @@ class ChatApp(App[None]):
             think: What thinking models are told; None leaves it to their template.
             raw: Continue the text as it is, without a template.
             theme: The name of a theme; an unknown one is said and the default is used.
+            view: The view of the glass box to open at once; None opens none.
             first_prompt: What to say as soon as the model is ready.
         """
         super().__init__()
@@ -72,6 +74,7 @@ class ChatApp(App[None]):
         self._bridge = Bridge(engine)
         self._chat = Conversation(self._bridge.send, load, system=system, limits=limits, think=think, raw=raw)
         self._first_prompt = first_prompt
+        self._view = view or ""
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Give every theme, whoever made it, a value for each of our variables."""
@@ -79,7 +82,7 @@ class ChatApp(App[None]):
 
     def get_default_screen(self) -> Screen[None]:
         """Begin with the chat."""
-        return ChatScreen(self._bridge, self._chat, self._first_prompt)
+        return ChatScreen(self._bridge, self._chat, self._first_prompt, self._view)
 
     def get_key_display(self, binding: Binding) -> str:
         """Name keys as keyboards do."""
@@ -88,6 +91,8 @@ class ChatApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Offer in the palette what applies now."""
         yield from palette_commands(screen)
+        if isinstance(screen, ChatScreen):
+            yield from view_commands(screen.open_view)
         yield SystemCommand("Save a screenshot", "Write the screen as an SVG file", self.deliver_screenshot)
         yield SystemCommand("Quit (Ctrl+Q)", "Leave tinychat", self.action_quit)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tinychat.protocol import (
@@ -14,6 +14,8 @@ from tinychat.protocol import (
     MemoryStats,
     ModelLoading,
     PrefillProgress,
+    Probed,
+    Profiled,
     TokenEmitted,
 )
 
@@ -30,14 +32,16 @@ class TokenRun:
     """What may be shown of the thinking."""
     drafted: int = 0
     """How many tokens the reply has drafted so far."""
-    tokens: tuple[tuple[bytes, bool], ...] = ()
-    """(bytes, whether it had been drafted) of each token; empty while nothing is drafted."""
+    tokens: tuple[TokenEmitted, ...] = field(default=(), compare=False)
+    """The tokens themselves."""
 
 
 Update = Event | TokenRun
 """What the screen is told: the engine's events, tokens joined, of progress only the latest."""
 
 _LATEST_ONLY: Final = (CacheStats, MemoryStats, PrefillProgress, DownloadProgress, ModelLoading)
+_BESIDE: Final = (CacheStats, MemoryStats, Probed, Profiled)
+"""Whose place among the tokens of a tick doesn't matter."""
 
 IDLE: Final = 0.05
 """Seconds between two looks at the outbox while nothing is being said."""
@@ -70,8 +74,7 @@ class Bridge:
                     run = []
                 run.append(event)
             elif newest.get(type(event), index) == index:
-                # A gauge's place among the tokens of its tick doesn't matter, so it doesn't cut a run in two.
-                if run and not isinstance(event, (CacheStats, MemoryStats)):
+                if run and not isinstance(event, _BESIDE):
                     updates.append(_joined(run))
                     run = []
                 updates.append(event)
@@ -92,6 +95,5 @@ def tick(rate: float) -> float:
 def _joined(run: list[TokenEmitted]) -> TokenRun:
     first = run[0]
     text = "".join(token.text for token in run)
-    drafted = run[-1].drafted
-    tokens = tuple((token.piece, token.accepted) for token in run) if drafted else ()
-    return TokenRun(first.turn_id, len(run), text, "".join(token.thinking for token in run), drafted, tokens)
+    thinking = "".join(token.thinking for token in run)
+    return TokenRun(first.turn_id, len(run), text, thinking, run[-1].drafted, tuple(run))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -10,10 +10,13 @@ from textual.app import SystemCommand
 from textual.binding import Binding
 from textual.screen import Screen
 
+from tinychat.ui.glass import VIEWS
+
 _NAMES: Final = {
     "ctrl": "Ctrl", "shift": "Shift", "alt": "Alt", "escape": "Esc", "enter": "Enter", "up": "↑", "down": "↓",
     "left": "←", "right": "→", "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End", "tab": "Tab",
-    "backspace": "Backspace", "delete": "Del",
+    "backspace": "Backspace", "delete": "Del", "space": "Space", "full_stop": ".", "plus": "+", "minus": "-",
+    "question_mark": "?",
 }  # fmt: skip
 
 
@@ -22,6 +25,13 @@ def key_name(key: str) -> str:
     if len(key) == 1:
         return key
     return "+".join(_NAMES.get(part) or (part.upper() if len(part) <= 3 else part) for part in key.split("+"))
+
+
+def view_commands(open_view: Callable[[str], None]) -> Iterable[SystemCommand]:
+    """Return a command for every view of the glass box."""
+    for name, key in VIEWS.items():
+        title = f"View: {name} (F6, {key})"
+        yield SystemCommand(title, f"Look inside: {name}", partial(open_view, name))
 
 
 def palette_commands(screen: Screen[object]) -> Iterable[SystemCommand]:

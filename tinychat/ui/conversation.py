@@ -22,6 +22,8 @@ from tinychat.protocol import (
     Message,
     ModelInfo,
     ModelReady,
+    Paused,
+    PrefillProgress,
     SamplerSettings,
     SetSampler,
     TokenizerReady,
@@ -29,6 +31,8 @@ from tinychat.protocol import (
 )
 from tinychat.ui.acceptance import Acceptance
 from tinychat.ui.bridge import TokenRun, Update
+from tinychat.ui.pacing import Pacing
+from tinychat.ui.reply_tokens import ReplyTokens
 from tinychat.ui.speedometer import Speedometer
 
 
@@ -85,6 +89,9 @@ class Conversation:
         self.load_id = 0
         self.speed = Speedometer()
         self.acceptance = Acceptance()
+        self.pacing = Pacing(send)
+        self.replies: dict[int, ReplyTokens] = {}
+        """The tokens of each reply of the conversation, its versions included, by its turn."""
         self._said: list[str] = []
         self._thought: list[str] = []
 
@@ -120,6 +127,33 @@ class Conversation:
         """Have the last question answered again; return the new reply. The old one stays in the tree."""
         return self._generate(self.tree.regenerate())
 
+    def branch(self, turn_id: int, index: int, token_id: int) -> Turn:
+        """Have a reply made again that begins like `turn_id` and says `token_id` in place of its token `index`.
+
+        The old reply stays. The new one starts from the same seed, so that where the two agree, they draw the same
+        random numbers. Nothing may be being said, and the old reply has to be of this vocabulary: see `can_branch`.
+        """
+        old = self.tree[turn_id]
+        same = tuple(token.token_id for token in self.replies[turn_id].tokens[:index])
+        return self._generate(self.tree.regenerate(turn_id), (*same, token_id), branch_of=turn_id, seed=old.seed)
+
+    def can_branch(self, turn_id: int) -> bool:
+        """Whether the tokens of a reply are tokens of the model that is loaded."""
+        reply = self.replies.get(turn_id)
+        return reply is not None and self.info is not None and reply.vocabulary == self.info.vocabulary
+
+    def switch_version(self, turn_id: int, steps: int) -> int | None:
+        """Put a version of a reply in its place, with what followed that one; return its turn.
+
+        None where there is no version so many steps further.
+        """
+        versions = [turn.turn_id for turn in self.tree.versions(turn_id)]
+        at = versions.index(turn_id) + steps
+        if not 0 <= at < len(versions) or not steps:
+            return None
+        self.tree.choose(versions[at])
+        return versions[at]
+
     def stop(self) -> bool:
         """Stop the reply or the load that is under way; return whether there was one that had not been stopped yet."""
         if self.phase is Phase.STOPPING:
@@ -138,6 +172,7 @@ class Conversation:
         if self.busy:
             self.stop()
         self.tree = Tree(self.tree.system, self._turn_ids)
+        self.replies = {}
 
     def set_sampler(self, sampler: SamplerSettings) -> None:
         """Use other settings from the very next token on."""
@@ -159,15 +194,26 @@ class Conversation:
                     self.phase = Phase.DECODE
                 self.speed.add(update.count)
                 self.acceptance.add(update)
+                self.pacing.went_on()
+                if reply := self.replies.get(update.turn_id):
+                    reply.add(update.tokens)
                 self._said.append(update.text)
                 self._thought.append(update.thinking)
+            case PrefillProgress(turn_id=self.live):
+                if reply := self.replies.get(update.turn_id):
+                    reply.prefill = update
+            case Paused(turn_id=self.live, index=index) if self.phase is not Phase.STOPPING:
+                self.phase = Phase.DECODE
+                self.pacing.waits_at = index
             case TurnFinished():
                 self._finish(update)
             case EngineFailed():
                 self._fail(update)
 
-    def _generate(self, reply: Turn) -> Turn:
-        """Send the command that makes `reply`."""
+    def _generate(
+        self, reply: Turn, forced: tuple[int, ...] = (), branch_of: int | None = None, seed: int | None = None
+    ) -> Turn:
+        """Send the command that makes `reply`, beginning with the ids `forced`."""
         messages = self.tree.messages_for(reply.turn_id)
         if self.raw:
             # What stands in the transcript, joined, is the text to go on with; a system prompt has no place in it.
@@ -179,14 +225,32 @@ class Conversation:
         self.live, self.phase = reply.turn_id, Phase.PREFILL
         self.speed.start()
         self.acceptance.start()
-        self._send(Generate(reply.turn_id, messages, self.sampler, limits, raw=self.raw, think=self._think))
+        vocabulary = self.info.vocabulary if self.info else ""
+        self.replies[reply.turn_id] = ReplyTokens(reply.turn_id, vocabulary, len(forced), branch_of)
+        sampler = self.sampler if seed is None else replace(self.sampler, seed=seed)
+        self._send(
+            Generate(
+                reply.turn_id,
+                messages,
+                sampler,
+                limits,
+                forced,
+                raw=self.raw,
+                think=self._think,
+                branch_of=branch_of,
+                pace=self.pacing.begin(),
+            )
+        )
         return reply
 
     def _finish(self, finished: TurnFinished) -> None:
         if finished.turn_id in self.tree:
             self.tree.finish(finished, self.info.vocabulary if self.info else "")
+            if reply := self.replies.get(finished.turn_id):
+                reply.finished = finished
         if finished.turn_id == self.live:
             self.live, self.phase = None, Phase.READY
+            self.pacing.end()
 
     def _fail(self, failed: EngineFailed) -> None:
         if failed.turn_id is not None and failed.turn_id != self.live:
@@ -195,5 +259,6 @@ class Conversation:
             if self.live in self.tree:
                 self.tree.fail(self.live, "".join(self._said), "".join(self._thought))
             self.live, self.phase = None, Phase.READY
+            self.pacing.end()
         elif failed.load_id in (None, self.load_id) and self.info is None:
             self.phase = Phase.NO_MODEL

@@ -44,6 +44,16 @@ def duration(seconds: float) -> str:
     return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
+def milliseconds(seconds: float) -> str:
+    """0.00471 -> "4.71 ms", 0.0312 -> "31.2 ms"."""
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds * 1000:.0f} ms"
+
+
+def chance(probability: float) -> str:
+    """0.4213 -> "42.1 %", 0.00042 -> "0.042 %"."""
+    return f"{100 * probability:.3g} %" if probability >= 1e-6 else f"{100 * probability:.1e} %"
+
+
 def loss(measured: QuantisationLoss | None) -> str:
     """What a form of the weights loses -> "KL 0.0008 nats, states off by 2.6 % at most (layer 12)"."""
     if measured is None:

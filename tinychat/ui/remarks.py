@@ -25,13 +25,12 @@ NOTHING_SAID: Final = Remark("Nothing was said, so the model will not be told of
 TAKEN_BACK: Final = Remark("Your message is back in the prompt; the model will not be told of this one.")
 
 
-def remarks(finished: TurnFinished, turn: Turn | None, version: int, context: int) -> list[Remark]:
+def remarks(finished: TurnFinished, turn: Turn | None, context: int) -> list[Remark]:
     """Say how a reply ended. Of one that an error ended, the error itself is told by `failure`, which follows.
 
     Args:
         finished: The engine's last word on it.
         turn: The turn it became, None where its conversation is gone.
-        version: Its place among the replies to the same question, from 1.
         context: Tokens the caches hold.
     """
     lines: list[Remark] = []
@@ -46,7 +45,7 @@ def remarks(finished: TurnFinished, turn: Turn | None, version: int, context: in
     if turn is not None and not turn.said and finished.reason != "failed":
         lines.append(NOTHING_SAID)
     if finished.new_tokens:
-        lines.append(Remark(_cost(finished, version)))
+        lines.append(Remark(_cost(finished)))
     return lines
 
 
@@ -55,7 +54,7 @@ def failure(failed: EngineFailed) -> list[Remark]:
     return [Remark(failed.summary, "error"), *([Remark(failed.remedy)] if failed.remedy else [])]
 
 
-def _cost(finished: TurnFinished, version: int) -> str:
+def _cost(finished: TurnFinished) -> str:
     """Return the figures of a reply, those that tell nothing left out."""
     figure = figures.count
     parts = [figures.tokens(finished.new_tokens)]
@@ -67,7 +66,5 @@ def _cost(finished: TurnFinished, version: int) -> str:
     parts.append(f"seed {finished.seed}")
     if finished.drafted:
         parts.append(acceptance(finished.accepted, finished.drafted))
-    if version > 1:
-        parts.append(f"version {version}")
     # Where it takes two lines, it is broken after a dot and nowhere else.
     return "\xa0· ".join(part.replace(" ", "\xa0") for part in parts)

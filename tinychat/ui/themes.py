@@ -21,15 +21,21 @@ COLORS: Final = frozenset({
 
 VARIABLES: Final = (
     "person", "model", "quiet", "rule", "chip-odd", "chip-even", "chip-text", "chip-cursor", "chip-cursor-text",
-    "gauge-reused", "gauge-new", "gauge-free",
+    "gauge-reused", "gauge-new", "gauge-free", "heat-1", "heat-2", "heat-3", "heat-4", "heat-5",
+    "heat-text", "heat-glyph",
 )  # fmt: skip
 """tinychat's own colours that a file may set in `[variables]`; what it leaves out is made from the others."""
+
+_HEAT: Final = ("panel", "primary", "success", "warning", "error")
+"""What the grounds of the five levels are mixed from, from what was expected to what surprises."""
 
 _ANSI_VARIABLES: Final = {
     "person": "ansi_yellow", "model": "ansi_cyan", "quiet": "ansi_default", "rule": "ansi_bright_black",
     "chip-odd": "ansi_blue", "chip-even": "ansi_magenta", "chip-text": "ansi_bright_white",
     "chip-cursor": "ansi_yellow", "chip-cursor-text": "ansi_black",
     "gauge-reused": "ansi_cyan", "gauge-new": "ansi_yellow", "gauge-free": "ansi_bright_black",
+    "heat-1": "ansi_white", "heat-2": "ansi_cyan", "heat-3": "ansi_green", "heat-4": "ansi_yellow",
+    "heat-5": "ansi_red", "heat-text": "ansi_black", "heat-glyph": "ansi_black",
 }  # fmt: skip
 """The same in a theme of the terminal's own sixteen colours, which can't be mixed."""
 
@@ -87,6 +93,11 @@ def variable_defaults(theme: Theme) -> dict[str, str]:
         """A chip's background: a theme colour far enough on the background's side for text to be read on it."""
         return background.blend(Color.parse(base[name]), amount).hex
 
+    def warm(name: str) -> str:
+        """A level's ground: as strong as the text on it can still be read."""
+        strong = (background.blend(Color.parse(base[name]), amount) for amount in (0.6, 0.5, 0.4, 0.3, 0.2))
+        return next((each.hex for each in strong if contrast(foreground, each) >= 4.6), mixed(name, 0.1))
+
     return {
         "person": base["text-accent"],
         "model": base["text-primary"],
@@ -97,6 +108,9 @@ def variable_defaults(theme: Theme) -> dict[str, str]:
         "chip-text": base["foreground"],
         "chip-cursor": base["foreground"],
         "chip-cursor-text": base["background"],
+        **{f"heat-{level}": warm(name) for level, name in enumerate(_HEAT, 1)},
+        "heat-text": base["foreground"],
+        "heat-glyph": background.blend(foreground, 0.75).hex,
         "gauge-reused": base["text-primary"],
         "gauge-new": base["text-accent"],
         "gauge-free": background.blend(foreground, 0.25).hex,

@@ -16,9 +16,11 @@ from tinychat.ui.bridge import Bridge
 from tinychat.ui.conversation import Conversation, Phase
 from tinychat.ui.foreign_text import inert
 from tinychat.ui.remarks import Remark
-from tinychat.ui.screens.engine_screen import EngineScreen
+from tinychat.ui.screens.glass_keys import GLASS_KEYS
 from tinychat.ui.screens.help import HelpScreen
 from tinychat.ui.screens.system_prompt import SystemPromptScreen
+from tinychat.ui.screens.version_screen import VersionScreen
+from tinychat.ui.views.view import View
 from tinychat.ui.widgets.editor import Editor
 from tinychat.ui.widgets.new_text import NewText
 from tinychat.ui.widgets.note import Note
@@ -29,7 +31,7 @@ from tinychat.ui.widgets.setting import Setting
 from tinychat.ui.widgets.transcript import Transcript
 
 
-class ChatScreen(EngineScreen):
+class ChatScreen(VersionScreen):
     """One conversation with one model, and the keys to it."""
 
     BINDING_GROUP_TITLE = "Chat"
@@ -47,6 +49,7 @@ class ChatScreen(EngineScreen):
         Binding("ctrl+o", "copy_reply", "copy", tooltip="Copy the last or the chosen reply", id="chat.copy"),
         Binding("f4", "system_prompt", "system", tooltip="Show and change the system prompt", id="chat.system"),
         Binding("f5", "raw", "raw", tooltip="Show the reply raw, or as Markdown", id="chat.raw"),
+        *GLASS_KEYS,
         Binding("ctrl+t", "thinking", "thinking", tooltip="Fold or unfold the thinking", id="chat.thinking"),
         Binding("ctrl+l", "load_again", "load again", tooltip="Try to load the model again", id="chat.load"),
         Binding("f9", "app.change_theme", "theme", tooltip="Choose other colours", id="chat.theme"),
@@ -58,16 +61,18 @@ class ChatScreen(EngineScreen):
         Binding("ctrl+c", "interrupt", "stop or clear", show=False, tooltip="Copy, stop or clear", id="chat.interrupt"),
     ]
 
-    def __init__(self, bridge: Bridge, chat: Conversation, first_prompt: str = "") -> None:
+    def __init__(self, bridge: Bridge, chat: Conversation, first_prompt: str = "", view: str = "") -> None:
         """Prepare the screen.
 
         Args:
             bridge: The engine.
             chat: The conversation to show.
             first_prompt: What to say as soon as the model is ready, empty for nothing.
+            view: The view of the glass box to open at once, empty for none.
         """
         super().__init__(bridge, chat)
         self._first_prompt = first_prompt
+        self._first_view = view
         self._asking: Timer | None = None
 
     def on_mount(self) -> None:
@@ -79,6 +84,8 @@ class ChatScreen(EngineScreen):
             self.queued = True
         self.show_system_prompt()
         self.show_activity()
+        if self._first_view:
+            self.open_view(self._first_view, enter=False)
         self.call_after_refresh(self.begin)
 
     def phase_changed(self) -> None:
@@ -155,10 +162,9 @@ class ChatScreen(EngineScreen):
         self.transcript.follow()
         self.new_text.display = False
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_resize(self) -> None:
         """Give the inspector the rows the screen has for it."""
-        height = event.size.height
-        self.inspector.set_rows(2 if height >= 36 else 1 if height >= 16 else 0)
+        self.fit_inspector()
 
     def on_key(self, event: events.Key) -> None:
         """Let a person type wherever the focus is: letters that nobody else wants go to the prompt."""
@@ -174,6 +180,8 @@ class ChatScreen(EngineScreen):
         chat, phase = self.chat, self.chat.phase
         match action:
             case "stop":
+                if isinstance(self.focused, View):
+                    return False
                 if self.queued or ((chat.busy or phase is Phase.LOADING) and phase is not Phase.STOPPING):
                     return True
                 return False if self._elsewhere else None
@@ -189,7 +197,7 @@ class ChatScreen(EngineScreen):
                 return chat.info is not None and chat.info.thinking
             case "load_again":
                 return phase is Phase.NO_MODEL
-        return True
+        return self.check_key(action, parameters)
 
     def action_stop(self) -> None:
         """Take back what waits to be sent; or else stop what runs."""
@@ -200,7 +208,9 @@ class ChatScreen(EngineScreen):
         self.phase_changed()
 
     def action_back(self) -> None:
-        """Go back to the prompt."""
+        """Close what has the focus or lies over the transcript, and go back to the prompt."""
+        if self.glass.view and (self.focused is self.editor or isinstance(self.focused, View)):
+            self.open_view("")
         self.remove_class("-panel-open")
         self.editor.focus()
         self.transcript.choose(None)
@@ -240,6 +250,7 @@ class ChatScreen(EngineScreen):
         """Begin an empty conversation."""
         self.chat.start_anew()
         self.views.clear()
+        self.told.clear()
         await self.transcript.clear()
         self.show_system_prompt()
         self.transcript.add(Note("new chat", [Remark(f"with {self.chat.name}")]))
@@ -293,8 +304,8 @@ class ChatScreen(EngineScreen):
 
     @property
     def _elsewhere(self) -> bool:
-        """Whether there is a way back to the prompt: the focus is elsewhere, or the panel lies over the transcript."""
-        covered = self.has_class("-narrow") and self.has_class("-panel-open")
+        """Whether there is a way back to the prompt: the focus is elsewhere, a view is open, or the panel lies over."""
+        covered = bool(self.glass.view) or (self.has_class("-narrow") and self.has_class("-panel-open"))
         return self.focused is not self.editor or covered
 
     def _focused_and_up(self) -> list[Widget]:

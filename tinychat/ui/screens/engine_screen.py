@@ -14,7 +14,7 @@ from typing import Final
 
 from textual import getters, work
 from textual.app import ComposeResult
-from textual.containers import Container, Horizontal
+from textual.containers import Container, Horizontal, Vertical
 from textual.screen import Screen
 
 from tinychat.chats import Turn
@@ -79,7 +79,9 @@ class EngineScreen(Screen[None]):
         self.chat = chat
         self.drafts = DraftTokenizer(bridge.send)
         self.views: dict[int, TurnView] = {}
-        """The turns on the screen, by their ids."""
+        """The turns on the screen, by their ids, in order."""
+        self.told: dict[int, list[Remark]] = {}
+        """What was said below each turn, those off the screen included."""
         self.queued = False
         """Whether the draft is to be sent as soon as that is possible."""
         self._progress: Progress = None
@@ -94,11 +96,20 @@ class EngineScreen(Screen[None]):
             with Container(id="chat"):
                 yield Transcript(id="transcript")
                 yield NewText(id="new-text")
-            yield SidePanel()
+            with Vertical(id="side"):
+                yield from self.compose_side()
         yield TokenInspector(id="inspector")
         yield StatusLine(id="status")
         yield Prompt(id="prompt")
         yield KeyBar(id="keys")
+
+    def compose_side(self) -> ComposeResult:
+        """Lay out what stands beside the transcript."""
+        yield SidePanel()
+
+    def check_key(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Tell whether a key applies: None greys it, False hides it. What nobody knows better applies."""
+        return True
 
     def begin(self) -> None:
         """Load the model and listen to the engine."""
@@ -113,7 +124,7 @@ class EngineScreen(Screen[None]):
                 case Phase.PREFILL:
                     pause = WAITING
                 case Phase.DECODE:
-                    pause = tick(self.chat.speed.rate)
+                    pause = IDLE if self.chat.pacing.paused else tick(self.chat.speed.rate)
                 case _:
                     pause = IDLE
             await asyncio.sleep(pause)
@@ -133,7 +144,7 @@ class EngineScreen(Screen[None]):
         if now - self._figures_at >= _FIGURES_EVERY:
             self._figures_at = now
             self._show_figures()
-        if self.chat.phase is not Phase.DECODE:
+        if self.chat.phase is not Phase.DECODE or self.chat.pacing.paused:
             self.show_activity()
 
     def _show(self, update: Update) -> None:
@@ -203,9 +214,8 @@ class EngineScreen(Screen[None]):
         self._figures_at = 0.0
         if view := self.views.get(finished.turn_id):
             turn = self.chat.tree[finished.turn_id]
-            version = self.chat.tree.versions(turn.turn_id).index(turn) + 1
             context = self.chat.info.context if self.chat.info else 0
-            view.finish(turn, remarks(finished, turn, version, context))
+            view.finish(turn, remarks(finished, turn, context))
             self._mark_new_text()
 
     def _fail(self, failed: EngineFailed) -> None:
@@ -275,6 +285,8 @@ class EngineScreen(Screen[None]):
             markdown=reply and not plain,
             trim=reply and base and not self.chat.raw,
             live=reply and turn.reason is None,
+            reply=self.chat.replies.get(turn.turn_id),
+            remarks=self.told.setdefault(turn.turn_id, []),
         )
         self.views[turn.turn_id] = view
         self.transcript.choose(None)

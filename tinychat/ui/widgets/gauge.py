@@ -46,3 +46,11 @@ def stacked_bar(width: int, parts: tuple[tuple[int, str, str], ...]) -> Line:
     sizes = [max(1, amount * width // whole) if amount > 0 else 0 for amount, _, _ in parts]
     sizes[sizes.index(max(sizes))] += width - sum(sizes)
     return tuple((glyph * size, name) for size, (_, glyph, name) in zip(sizes, parts, strict=True))
+
+
+def share_bar(share: float, width: int) -> str:
+    """Return a bar of `width` cells, blank where it ends, drawn to an eighth; anything more than nothing is seen."""
+    eighths = round(min(max(share, 0.0), 1.0) * 8 * width)
+    if share > 0:
+        eighths = max(1, eighths)
+    return (REUSED * (eighths // 8) + _EIGHTHS[eighths % 8].strip()).ljust(width)

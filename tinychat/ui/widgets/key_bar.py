@@ -14,7 +14,15 @@ from tinychat.ui.widgets.line_widget import Line, LineWidget, Span, cells
 if TYPE_CHECKING:
     from textual.screen import Screen
 
-FIRST: Final = ("prompt.send", "prompt.newline", "chat.stop", "chat.back", "chat.help", "app.quit")
+FIRST: Final = (
+    "prompt.send",
+    "prompt.newline",
+    "chat.stop",
+    "chat.back",
+    "chat.help",
+    "glass.views",
+    "app.quit",
+)
 """The bindings that are shown before all others, so that they are there on a narrow screen too."""
 
 

@@ -1,4 +1,4 @@
-"""The panel beside the transcript: sampler, speculation, cache, memory."""
+"""The panel beside the transcript: sampler, pace, speculation, cache, memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from textual.containers import VerticalScroll
 
 from tinychat.ui.widgets.cache_gauge import CacheGauge
 from tinychat.ui.widgets.memory_gauge import MemoryGauge
+from tinychat.ui.widgets.pace_slider import PaceSlider
 from tinychat.ui.widgets.sampler_panel import SamplerPanel
 from tinychat.ui.widgets.speculation_gauge import SpeculationGauge
 
@@ -17,6 +18,7 @@ class SidePanel(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
         """Lay out."""
         yield SamplerPanel(id="sampler")
+        yield PaceSlider(id="pace")
         yield SpeculationGauge(id="speculation")
         yield CacheGauge(id="cache")
         yield MemoryGauge(id="memory")

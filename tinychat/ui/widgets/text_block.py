@@ -47,7 +47,8 @@ class TextBlock(StripWidget):
         self._label_style = label_style
         self._form: tuple[int, bool] | None = None
         """What the strips were made for: cells of text a line, and whether the label stands above; None: make them."""
-        self._sections: list[Section] = []
+        self.sections: list[Section] = []
+        """What the block is made of, as it is drawn."""
         self._strips: list[Strip] = []
         """Lines without the blank cells after their text."""
         self._drawn_in: list[Style] = []
@@ -68,6 +69,11 @@ class TextBlock(StripWidget):
         assert isinstance(self.parent, StripWidget)
         return self.parent.style_of(name)
 
+    @property
+    def drawn(self) -> bool:
+        """Whether the sections are those of the content as it is now."""
+        return self._form is not None
+
     def rebuild(self) -> None:
         """Compose the sections anew: the content is another."""
         self._form = None
@@ -75,20 +81,39 @@ class TextBlock(StripWidget):
 
     def extend(self, text: str) -> None:
         """Add foreign text to the last section, which has to be wrapped text."""
-        if self._form is None:
-            return  # not drawn yet: the first drawing will have it
-        wrapped = self._sections[-1].wrapped
+        if not self.drawn:
+            return  # the first drawing will have it
+        wrapped = self.sections[-1].wrapped
         assert wrapped is not None
-        before, above = len(self._strips), len(self._strips) - len(wrapped.lines)
-        first = wrapped.append(pictured(text))
-        top = above + first
+        self.redraw(len(self.sections) - 1, wrapped.append(pictured(text)))
+
+    def redraw(self, index: int, first: int) -> None:
+        """Draw section `index` anew from its line `first` on, and all sections below it."""
+        before, top = len(self._strips), self.row_of(index, first)
         del self._strips[top:]
-        self._draw(len(self._sections) - 1, first)
+        self._draw(index, first)
+        for below in range(index + 1, len(self.sections)):
+            self._draw(below)
         lines = len(self._strips)
         if self.room_for(lines) == self.room_for(before):
             self.refresh(Region(0, top, self.size.width, lines - top))
         else:
             self.refresh(layout=True)
+
+    def redraw_line(self, index: int, number: int) -> None:
+        """Draw one line of section `index` anew."""
+        row = self.row_of(index, number)
+        self._strips[row] = self._strip(index, number)
+        self.refresh(Region(0, row, self.size.width, 1))
+
+    def place_of(self, row: int) -> tuple[int, int]:
+        """Return (section, line of it) of a row of the block; the last section takes what lies below."""
+        number = row - self._stacked
+        for index, section in enumerate(self.sections):
+            if number < len(section):
+                return index, number
+            number -= len(section)
+        return len(self.sections) - 1, number
 
     # Drawing
 
@@ -103,6 +128,8 @@ class TextBlock(StripWidget):
 
     def render_line(self, y: int) -> Strip:
         """Return line `y` as it is drawn."""
+        if self.parent is None:
+            return Strip.blank(self.size.width)  # taken off the transcript, and still in the layout for a moment
         self._build(self.size.width)
         width, style = self.size.width, self.style_of("")
         if y >= len(self._strips):
@@ -118,7 +145,7 @@ class TextBlock(StripWidget):
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Return the selected text, without labels."""
-        lines = [section.line(number) for section in self._sections for number in range(len(section))]
+        lines = [section.line(number) for section in self.sections for number in range(len(section))]
         text = "\n".join("".join(segment.text for segment in line).rstrip() for line in lines)
         return (selection.extract(text), "\n") if text else None
 
@@ -138,29 +165,35 @@ class TextBlock(StripWidget):
         if form == self._form and styles == self._drawn_in:
             return
         self._form, self._drawn_in = form, styles
-        self._sections = self.compose_sections(form[0])
+        self.sections = self.compose_sections(form[0])
         self._strips = []
         if stacked:
             self._strips.append(Strip([Segment(cut(self._label, width), self.style_of(self._label_style))]))
-        for index in range(len(self._sections)):
+        for index in range(len(self.sections)):
             self._draw(index)
 
     def _draw(self, index: int, first: int = 0) -> None:
         """Append the strips of section `index`, from its line `first` on."""
-        section = self._sections[index]
-        style, label_style = self.style_of(section.style), self.style_of(self._label_style)
-        start = sum(map(len, self._sections[:index]))
-        gutter = self._gutter
-        for number in range(first, len(section)):
-            label = "" if self._stacked or start + number else cut(self._label, gutter - 1)
-            head = [Segment(label, label_style)] if label else []
-            head.append(Segment(" " * (gutter - cell_len(label)), style))
-            text = [Segment(s.text, style + s.style if s.style else style) for s in section.line(number)]
-            if index == len(self._sections) - 1 and number == len(section) - 1:
-                text += self.tail()
-            # The text knows its place, so that it can be selected with the mouse; the label doesn't, so that it can't.
-            body = Strip(text).apply_offsets(0, start + number)
-            self._strips.append(Strip([*head, *body]))
+        for number in range(first, len(self.sections[index])):
+            self._strips.append(self._strip(index, number))
+
+    def _strip(self, index: int, number: int) -> Strip:
+        """Return line `number` of section `index` with its label or the room beside it."""
+        section = self.sections[index]
+        style, gutter = self.style_of(section.style), self.indent
+        place = sum(map(len, self.sections[:index])) + number
+        label = "" if self._stacked or place else cut(self._label, gutter - 1)
+        head = [Segment(label, self.style_of(self._label_style))] if label else []
+        head.append(Segment(" " * (gutter - cell_len(label)), style))
+        text = [Segment(s.text, style + s.style if s.style else style) for s in section.line(number)]
+        if index == len(self.sections) - 1 and number == len(section) - 1:
+            text += self.tail()
+        # The text knows its place, so that it can be selected with the mouse; the label doesn't, so that it can't.
+        return Strip([*head, *Strip(text).apply_offsets(0, place)])
+
+    def row_of(self, index: int, number: int) -> int:
+        """Return the row of the block that line `number` of section `index` stands in."""
+        return self._stacked + sum(map(len, self.sections[:index])) + number
 
     def tail(self) -> list[Segment]:
         """Return what stands after the last character."""
@@ -172,7 +205,7 @@ class TextBlock(StripWidget):
         return self._form is not None and self._form[1]
 
     @property
-    def _gutter(self) -> int:
+    def indent(self) -> int:
         """Cells before the text."""
         return 1 if self._stacked or not self._label else GUTTER
 
@@ -181,7 +214,7 @@ class TextBlock(StripWidget):
         span = selection.get_span(y - self._stacked)
         if span is None or y < self._stacked:
             return strip
-        gutter = self._gutter
+        gutter = self.indent
         start = gutter + span[0]
         end = strip.cell_length if span[1] < 0 else gutter + span[1]
         if not start < end <= strip.cell_length:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from textual import events, on
+from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import Reactive
+from textual.widget import Widget
 
 from tinychat.ui.widgets.strip_widget import StripWidget
 from tinychat.ui.widgets.text_block import TextBlock
+from tinychat.ui.widgets.token_keys import TOKEN_KEYS
+from tinychat.ui.widgets.token_section import HEAT
 from tinychat.ui.widgets.turn_view import TurnView
 
 _NEAR_END = 2
@@ -28,8 +34,23 @@ class Transcript(VerticalScroll, StripWidget):
 
     HELP = """
 **The transcript.** `PgUp` and `PgDn` scroll, `Ctrl+End` goes back to the end and follows it.
-`Ctrl+↑` and `Ctrl+↓` choose a reply for the keys that act on one: copy, raw or Markdown, thinking.
+`Ctrl+↑` and `Ctrl+↓` choose a reply for the keys that act on one: copy, raw or Markdown, tokens, thinking.
+Shown as tokens, `←` `→` go from one to the next, `↑` `↓` from line to line, and `c` colours them by another measure;
+else `←` `→` go through the versions of the reply.
 """
+
+    BINDINGS = [
+        *TOKEN_KEYS,
+        Binding("left", "screen.version(-1)", "version", show=False, tooltip="The version before"),
+        Binding("right", "screen.version(1)", "version", show=False, tooltip="The version after"),
+        Binding("home", "scroll_home", "to the top", show=False, tooltip="To the top"),
+        Binding("end", "scroll_end", "to the end", show=False, tooltip="To the end"),
+        Binding("up", "screen.focus_line(-1)", "line above", show=False, tooltip="The token above"),
+        Binding("up", "scroll_up", "scroll up", show=False, tooltip="Scroll up"),
+        Binding("down", "screen.focus_line(1)", "line below", show=False, tooltip="The token below"),
+        Binding("down", "scroll_down", "scroll down", show=False, tooltip="Scroll down"),
+        Binding("c", "screen.next_measure", "colour by", show=False, tooltip="Colour tokens by another measure"),
+    ]
 
     DEFAULT_CSS = """
     Transcript {
@@ -53,6 +74,7 @@ class Transcript(VerticalScroll, StripWidget):
         "tone--quiet", "tone--warning", "tone--error", "text--thinking", "text--cursor",
         "markdown--heading", "markdown--strong", "markdown--code", "markdown--quiet", "markdown--block",
         "markdown--comment", "markdown--keyword", "markdown--string", "markdown--number", "markdown--function",
+        *HEAT, "heat--glyph", "heat--none", "heat--focus",
     }  # fmt: skip
     """Styles of the turns and notes in it: held here once, since styling each of them anew takes milliseconds."""
 
@@ -105,10 +127,9 @@ class Transcript(VerticalScroll, StripWidget):
     @property
     def chosen(self) -> TurnView | None:
         """The reply a person chose, or else the last one."""
-        replies = self._replies()
-        if self._chosen in replies:
+        if self._chosen is not None and self._chosen.parent is self:
             return self._chosen
-        return replies[-1] if replies else None
+        return next((each for each in reversed(self.children) if _is_reply(each)), None)
 
     def choose(self, view: TurnView | None) -> None:
         """Choose a reply; None goes back to "the last one"."""
@@ -127,7 +148,7 @@ class Transcript(VerticalScroll, StripWidget):
             self.choose(replies[min(max(at, 0), len(replies) - 1)])
 
     def _replies(self) -> list[TurnView]:
-        return [view for view in self.query(TurnView) if view.turn.role == "assistant"]
+        return [view for view in self.children if _is_reply(view)]
 
     @on(TurnView.Clicked)
     def _clicked(self, event: TurnView.Clicked) -> None:
@@ -167,7 +188,9 @@ class Transcript(VerticalScroll, StripWidget):
         self._tell()
 
     def on_resize(self, _event: events.Resize) -> None:
-        """See whether the end is still in view."""
+        """See whether the end is still in view; stay there, where the room has become less."""
+        if self._was_at_end:
+            self._anchor_if_longer()
         self._tell()
 
     def _tell(self) -> None:
@@ -176,3 +199,8 @@ class Transcript(VerticalScroll, StripWidget):
             self._was_at_end = at_end
             self.set_class(not at_end, "-scrolled")
             self.post_message(self.Scrolled(at_end))
+
+
+def _is_reply(widget: Widget) -> TypeGuard[TurnView]:
+    """Whether a widget is a reply that stays."""
+    return isinstance(widget, TurnView) and widget.turn.role == "assistant" and widget.display

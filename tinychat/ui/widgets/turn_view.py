@@ -13,8 +13,9 @@ from textual.message import Message
 from tinychat.chats import Turn
 from tinychat.ui import figures
 from tinychat.ui.remarks import Remark
+from tinychat.ui.reply_tokens import ReplyTokens
 from tinychat.ui.widgets.section import Section
-from tinychat.ui.widgets.text_block import TextBlock
+from tinychat.ui.widgets.token_block import TokenBlock
 
 MARKDOWN_CHARACTERS: Final = 100_000
 """A reply longer than this stays raw: laying it out would be felt."""
@@ -23,8 +24,11 @@ _GROWTH: Final = 6
 _LOG: Final = logging.getLogger(__name__)
 
 
-class TurnView(TextBlock):
-    """What one side said: raw while it is being said, then Markdown or raw, with the thinking folded above it."""
+class TurnView(TokenBlock):
+    """What one side said: raw while it is being said, then Markdown or raw, with the thinking folded above it.
+
+    A reply can be shown as its tokens instead, at any time.
+    """
 
     class Clicked(Message):
         """A person clicked a turn."""
@@ -34,7 +38,15 @@ class TurnView(TextBlock):
             self.view = view
 
     def __init__(
-        self, turn: Turn, label: str, *, markdown: bool = False, trim: bool = False, live: bool = False
+        self,
+        turn: Turn,
+        label: str,
+        *,
+        markdown: bool = False,
+        trim: bool = False,
+        live: bool = False,
+        reply: ReplyTokens | None = None,
+        remarks: list[Remark] | None = None,
     ) -> None:
         """Show a turn.
 
@@ -44,8 +56,10 @@ class TurnView(TextBlock):
             markdown: Whether it is drawn as Markdown once it is complete.
             trim: Whether the one space that a base model's reply begins with is left out of the drawing.
             live: Whether it is still being said.
+            reply: The tokens of a reply.
+            remarks: What is said below the turn; what comes is added to this very list.
         """
-        super().__init__(label, "label--person" if turn.role == "user" else "label--model")
+        super().__init__(label, "label--person" if turn.role == "user" else "label--model", reply)
         self.turn = turn
         self.markdown = markdown
         self.live = live
@@ -53,8 +67,10 @@ class TurnView(TextBlock):
         self._trim = trim
         self._text: list[str] = [turn.text]
         self._thinking: list[str] = [turn.thinking]
-        self.remarks: list[Remark] = []
+        self.remarks = [] if remarks is None else remarks
         """What is said below the turn."""
+        self.heading = ""
+        """What is said above a reply that has other versions."""
 
     @property
     def text(self) -> str:
@@ -72,7 +88,9 @@ class TurnView(TextBlock):
         began_thinking = bool(thinking) and not self.thinking
         self._text.append(text)
         self._thinking.append(thinking)
-        if began_answer or began_thinking or (thinking and not self.text):
+        if self.as_tokens:
+            self.grow_tokens()
+        elif began_answer or began_thinking or (thinking and not self.text):
             # Sections come and go, or the folded head counts on: rare, and short at that time.
             if thinking and self.thinking_open and not began_thinking and not text:
                 self.extend(thinking)
@@ -104,6 +122,12 @@ class TurnView(TextBlock):
         self.thinking_open = not self.thinking_open
         self.rebuild()
 
+    def set_heading(self, heading: str) -> None:
+        """Say something above the turn."""
+        if heading != self.heading:
+            self.heading = heading
+            self.rebuild()
+
     def set_current(self, current: bool) -> None:
         """Mark the turn as the one that keys act on."""
         role = "label--person" if self.turn.role == "user" else "label--model"
@@ -120,21 +144,23 @@ class TurnView(TextBlock):
         return -(-lines // step) * step
 
     def compose_sections(self, width: int) -> list[Section]:
-        """Return thinking, text and remarks."""
-        sections = self._thinking_sections(width)
-        if self.text or not sections or not self.live:
-            sections.append(self._answer(width))
-        for remark in self.remarks:
-            sections.append(self.plain(remark.text, width, f"tone--{remark.tone}"))
-        return sections
+        """Return heading, thinking, text or tokens, and remarks."""
+        sections = [self.plain(self.heading, width, "tone--quiet")] if self.heading else []
+        if self.as_tokens:
+            sections += self.token_sections(width, live=self.live)
+        else:
+            sections += self._thinking_sections(width)
+            if self.text or not self.thinking or not self.live:
+                sections.append(self._answer(width))
+        return sections + [self.plain(remark.text, width, f"tone--{remark.tone}") for remark in self.remarks]
 
     def tail(self) -> list[Segment]:
         """Return the cursor of a reply that is being said."""
-        return [Segment("▌", self.style_of("text--cursor"))] if self.live else []
+        return [Segment("▌", self.style_of("text--cursor"))] if self.live and not self.as_tokens else []
 
     def on_click(self, event: events.Click) -> None:
         """Tell that the turn was clicked; a click on the thinking's head folds or unfolds it."""
-        if self.thinking and event.y == int(self._stacked):
+        if self.thinking and not self.as_tokens and self.place_of(event.y) == (int(bool(self.heading)), 0):
             self.toggle_thinking()
         self.post_message(self.Clicked(self))
 

@@ -1,0 +1,105 @@
+"""What a scripted engine answers where somebody looks inside: plain numbers that a test can work out by hand."""
+
+from __future__ import annotations
+
+import math
+
+from tinychat.protocol import (
+    Candidate,
+    DescribePrompt,
+    Explain,
+    Explained,
+    Inspect,
+    LayerStatistics,
+    Piece,
+    Probed,
+    PromptDescribed,
+    SamplerSettings,
+    Span,
+    Spread,
+)
+
+CHANCES = (0.5, 0.25, 0.125, 0.0625, 0.03125)
+"""The model's own probabilities of the candidates; the rest of the vocabulary has as much as the last."""
+PIECES = (b" Paris", b" Lyon", b"\x1b[2J", b"[/INST]", b"\xf0\x9f")
+IDS = (5432, 17, 3, 4, 9001)
+DRAW = 0.3
+
+
+def explained(command: Explain, said: bool = True, now: SamplerSettings | None = None) -> Explained:
+    """Answer `Explain`: a chain of temperature, top-k and top-p over five candidates; the first one was said."""
+    sampler = command.sampler or now or SamplerSettings(temperature=1.0, top_k=0, top_p=0.8)
+    columns: list[list[float]] = [list(CHANCES)]
+    alive = [True] * len(CHANCES)
+    removed = [""] * len(CHANCES)
+    stages: list[str] = []
+    if sampler.temperature == 0:
+        stages.append("greedy")
+        _keep(alive, removed, 1, "greedy")
+        columns.append(_shares(list(CHANCES), alive))
+    else:
+        stages.append("temperature")
+        weights = [chance ** (1 / sampler.temperature) for chance in CHANCES]
+        columns.append(_shares(weights, alive))
+        if sampler.top_k:
+            stages.append("top-k")
+            _keep(alive, removed, sampler.top_k, "top-k")
+            columns.append(_shares(weights, alive))
+        if sampler.top_p < 1:
+            stages.append("top-p")
+            sums = [sum(columns[-1][:index]) for index in range(len(CHANCES))]
+            _keep(alive, removed, sum(total < sampler.top_p for total in sums), "top-p")
+            columns.append(_shares(weights, alive))
+    low = 0.0
+    candidates: list[Candidate] = []
+    for index, (token_id, piece) in enumerate(zip(IDS, PIECES, strict=True)):
+        share = columns[-1][index]
+        interval = (low, low + share) if alive[index] and sampler.temperature else None
+        low += share
+        chances = tuple(column[index] for column in columns)
+        candidates.append(Candidate(token_id, piece, math.log(CHANCES[index]), chances, removed[index], interval))
+    draw = DRAW if said and sampler.temperature else None
+    chosen = IDS[0] if said else None
+    return Explained(
+        command.request_id, command.turn_id, command.index, chosen, sampler, tuple(stages), tuple(candidates),
+        sum(alive), CHANCES[-1], draw,
+    )  # fmt: skip
+
+
+def probed(turn_id: int, index: int, request_id: int | None = None, layers: int = 3, heads: int = 9) -> Probed:
+    """What happened in the layers at a token: the residual stream grows by 10 a layer."""
+    spread = Spread(-1.5, 2.5, 0.125, 0.5)
+    rows = tuple(
+        LayerStatistics(10.0 * (layer + 1), spread, spread, tuple(0.25 * head for head in range(heads)), 0.11, 0.22)
+        for layer in range(layers)
+    )
+    return Probed(turn_id, index, rows, request_id, recomputed=request_id is not None)
+
+
+def inspected(command: Inspect) -> Probed:
+    """Answer `Inspect`."""
+    return probed(command.turn_id, command.index, command.request_id)
+
+
+def described(command: DescribePrompt, said: str = "What?", bos: tuple[int, ...] = (0,)) -> PromptDescribed:
+    """Answer `DescribePrompt`: one turn of a person between control tokens."""
+    texts = [b"<s>", b"<|im_start|>", b"user", b"\n", said.encode(), b"<|im_end|>", b"\n"]
+    specials = (0, 1, 5)
+    pieces: list[Piece] = []
+    start = 0
+    for index, data in enumerate(texts):
+        pieces.append(Piece(100 + index, data, start, index in specials))
+        start += len(data)
+    spans = (Span(0, 4, "template", "user"), Span(4, 5, "person", "user"), Span(5, 7, "template", "user"))
+    return PromptDescribed(command.request_id, command.turn_id, tuple(pieces), spans, bos)
+
+
+def _keep(alive: list[bool], removed: list[str], count: int, stage: str) -> None:
+    for index in range(len(alive)):
+        if alive[index] and index >= count:
+            alive[index], removed[index] = False, stage
+
+
+def _shares(weights: list[float], alive: list[bool]) -> list[float]:
+    total = sum(weight for weight, there in zip(weights, alive, strict=True) if there)
+    return [weight / total if there else 0.0 for weight, there in zip(weights, alive, strict=True)]
