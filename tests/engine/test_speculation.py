@@ -229,7 +229,9 @@ def test_forced_ids(built):
     forced = [300, 10, 319, 10, 300]
     plain = run(built.context(), IDS[:20], 25, settings, forced=forced)
     eager = Eager(Oracle([*IDS[:20], *ids_of(plain[0]), *[0] * 9]))
-    guessed = run(built.context(), IDS[:20], 25, replace(settings, speculate=3), forced=forced, speculation=eager)
+    guessed = run(
+        built.context(), IDS[:20], 25, replace(settings, speculate=3), forced=forced, speculation=eager
+    )
     assert_same(guessed, plain)
     assert not any(choice.accepted for choice in guessed[0][:6])
     assert guessed[0][6].accepted
@@ -286,7 +288,9 @@ def test_numbers_that_are_none_after_a_refused_guess(built, monkeypatch):
     wrong = Eager(Oracle([*IDS[:20], *ids_of(plain[0]), *[0] * 9], wrong=range(99)))
     assert_same(run(built.context(), IDS[:20], 12, settings, speculation=wrong), plain)
     context = built.context()
-    steps = generate(context, IDS[:20], settings, seed=1, speculation=Eager(Oracle([*IDS[:20], *ids_of(plain[0])])))
+    steps = generate(
+        context, IDS[:20], settings, seed=1, speculation=Eager(Oracle([*IDS[:20], *ids_of(plain[0])]))
+    )
     made = []
     with pytest.raises(TinychatError, match="stopped being finite"):
         made += [step.token_id for step in steps if not isinstance(step, Prefilled) and made.append(step.token_id)]

@@ -12,7 +12,7 @@ from textual.geometry import Region
 
 from tinychat.protocol import CacheStats, LayerCache, MemoryStats
 from tinychat.ui.widgets.cache_gauge import CacheGauge
-from tinychat.ui.widgets.gauge import COPY, FREE, NEW, REST, REUSED, stacked_bar, used_bar
+from tinychat.ui.widgets.gauge import COPY, FREE, KEPT, NEW, REST, REUSED, stacked_bar, used_bar
 from tinychat.ui.widgets.line_widget import Line, LineWidget, cells
 from tinychat.ui.widgets.memory_gauge import MemoryGauge
 
@@ -159,3 +159,13 @@ def test_cells_are_those_drawn() -> None:
     """Would catch: widths measured before control characters became pictures."""
     assert cells((("a\x1b", ""), ("日\n", "x"))) == 5
     assert cells((("\x9b", ""),)) == len("<U+009B>")
+
+
+def test_what_is_kept_of_tokens_is_a_part_of_its_own() -> None:
+    """Would catch: the price of the glass box hidden in the rest of the program, or counted twice."""
+    gauge = MemoryGauge()
+    gauge.update_lines = lambda: None  # type: ignore[method-assign]
+    gauge.show(MemoryStats(100, 10, 50, 200, 600, kept=30))
+    rows = [text(line).split() for line in gauge.compose_lines(40)[2:]]
+    assert rows[2] == [KEPT, "kept", "of", "tokens", "30", "B"]
+    assert rows[3] == [REST, "program", "60", "B"]

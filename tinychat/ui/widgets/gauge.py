@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tinychat.ui.widgets.line_widget import Line
 
-REUSED, NEW, REST, FREE, COPY = "█", "▓", "▒", "·", "▚"
-"""Found again, added, something else, free, held twice: five glyphs that stay apart without colour."""
+REUSED, NEW, REST, FREE, COPY, KEPT = "█", "▓", "▒", "·", "▚", "░"
+"""Found again, added, something else, free, held twice, kept to be told: six glyphs that stay apart without colour."""
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tinychat.protocol import MemoryStats
 from tinychat.ui import figures
-from tinychat.ui.widgets.gauge import COPY, FREE, NEW, REST, REUSED, stacked_bar
+from tinychat.ui.widgets.gauge import COPY, FREE, KEPT, NEW, REST, REUSED, stacked_bar
 from tinychat.ui.widgets.line_widget import Line, LineWidget, spread
 
 
@@ -15,12 +15,13 @@ class MemoryGauge(LineWidget):
 
     HELP = """
 **Memory.** `█` weights, `▚` their bf16 copy for long prompts where there is one, `▓` caches as far as they are written
-(the rest is reserved, but the system gives it only when it is touched), `▒` the rest of this process, `·` what the
-machine could still give.
+(the rest is reserved, but the system gives it only when it is touched), `░` what is kept of the tokens of replies, to
+tell why each was said, `▒` the rest of this process, `·` what the machine could still give.
 """
 
     COMPONENT_CLASSES = {
-        "gauge--title", "gauge--text", "gauge--weights", "gauge--copy", "gauge--cache", "gauge--rest", "gauge--free",
+        "gauge--title", "gauge--text", "gauge--weights", "gauge--copy", "gauge--cache", "gauge--kept",
+        "gauge--rest", "gauge--free",
     }  # fmt: skip
 
     DEFAULT_CSS = """
@@ -31,6 +32,7 @@ machine could still give.
         & .gauge--weights { color: $primary; }
         & .gauge--copy { color: $gauge-reused; }
         & .gauge--cache { color: $gauge-new; }
+        & .gauge--kept { color: $accent; }
         & .gauge--rest { color: $secondary; }
         & .gauge--free { color: $gauge-free; }
     }
@@ -51,18 +53,18 @@ machine could still give.
         if stats is None:
             return [spread((("Memory", "gauge--title"),), (("not measured yet", "gauge--text"),), width, (" ", ""))]
         memory = figures.memory
-        rest = max(0, stats.process - stats.weights - stats.cache_used)
+        rest = max(0, stats.process - stats.weights - stats.cache_used - stats.kept)
         weights = stats.weights - stats.copy
         cache = f"{memory(stats.cache_used)} of {memory(stats.cache_reserved)}"
         rows = [
             (weights, REUSED, "gauge--weights", "weights", memory(weights)),
             (stats.copy, COPY, "gauge--copy", "copy", memory(stats.copy)),
             (stats.cache_used, NEW, "gauge--cache", "cache", cache),
+            (stats.kept, KEPT, "gauge--kept", "kept of tokens", memory(stats.kept)),
             (rest, REST, "gauge--rest", "program", memory(rest)),
             (stats.available, FREE, "gauge--free", "free", memory(stats.available)),
         ]
-        if not stats.copy:
-            del rows[1]
+        rows = [row for row in rows if row[0] or row[3] not in ("copy", "kept of tokens")]
         process = f"process {memory(stats.process)}"
         return [
             spread((("Memory", "gauge--title"),), ((process, "gauge--text"),), width, (" ", "")),
