@@ -67,8 +67,8 @@ class PromptLookup:
                 places.appendleft(end)
         self._indexed = max(self._indexed, len(ids) - 1)
         for length in range(min(LONGEST, len(ids)), SHORTEST - 1, -1):
-            if places := self._after.get(tuple(ids[-length:])):
-                at = max(places, key=lambda place: _agreeing(ids, place))
+            if found := self._after.get(tuple(ids[-length:])):
+                at = max(found, key=lambda place: _agreeing(ids, place))
                 return list(ids[at : at + count])
         return []
 
