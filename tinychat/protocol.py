@@ -195,6 +195,14 @@ class Tokenize:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainText:
+    """Ask how a text that a person types becomes tokens; answered by `TextExplained`, between tokens if need be."""
+
+    request_id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Explain:
     """Ask why a token of a reply was said; answered by `Explained`, between tokens or while paused."""
 
@@ -251,6 +259,7 @@ Command = (
     | Pace
     | Cancel
     | Tokenize
+    | ExplainText
     | Explain
     | Inspect
     | DescribePrompt
@@ -516,6 +525,86 @@ class Tokenized:
 
 
 @dataclass(frozen=True, slots=True)
+class Symbol:
+    """What BPE joins: a byte or a character at first, a token at last."""
+
+    data: bytes
+    """The bytes of the text that it stands for."""
+    token_id: int
+    fallback: Literal["", "byte", "unknown"] = ""
+    """byte: one byte of a character that is no token; unknown: characters that are none, and whose bytes are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Two neighbours become one symbol."""
+
+    at: int
+    """Place of the left one among the symbols before this merge, from 0."""
+    token_id: int
+    """What they become."""
+    rank: int
+    """Of the pair among all merges of the vocabulary, from 0: the lowest goes first."""
+    score: float | None
+    """Of what they become, where the vocabulary ranks by scores: the highest goes first."""
+    ranks: tuple[int | None, ...]
+    """Of each two neighbours before this merge, one fewer than symbols; None: no merge joins them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A piece that a text is cut into, and how it becomes tokens."""
+
+    kind: Literal["merged", "whole", "long", "added", "control"]
+    """merged: by the merges; whole: the piece is a token, and no merge is looked at; long: merged, but too long to be
+    walked; added, control: a token that is found in the text before it is cut."""
+    data: bytes
+    """The bytes it stands for: those of the text, or of what the vocabulary makes of it first."""
+    symbols: tuple[Symbol, ...] = ()
+    """What merging begins with; of a piece that isn't walked, its tokens."""
+    merges: tuple[Merge, ...] = ()
+    lost: bytes = b""
+    """Those of its bytes that the vocabulary has no token for: they are gone before merging, which joins what is left
+    over the gaps."""
+    tokens: tuple[Symbol, ...] = ()
+    """What the model is fed."""
+    note: str = ""
+    """Where no merges lead to the tokens: why, as a sentence."""
+
+    def after(self, count: int) -> tuple[Symbol, ...]:
+        """Return the symbols after the first `count` merges."""
+        symbols = list(self.symbols)
+        for merge in self.merges[:count]:
+            left, right = symbols[merge.at : merge.at + 2]
+            symbols[merge.at : merge.at + 2] = [Symbol(left.data + right.data, merge.token_id)]
+        return tuple(symbols)
+
+
+@dataclass(frozen=True, slots=True)
+class BpeWalk:
+    """How a text becomes tokens: it is cut, then each piece is merged by itself."""
+
+    splits: tuple[Split, ...]
+    """In order."""
+    left_out: int
+    """How many more splits a long text has, that aren't explained."""
+    normalized: bytes | None
+    """The text that is cut, where that isn't the text as typed: a space before it, composed characters."""
+    by_score: bool
+    """Whether the vocabulary ranks its merges by scores (SentencePiece); else by the order they were learned in."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextExplained:
+    """The answer to `ExplainText`."""
+
+    request_id: int
+    walk: BpeWalk | None = None
+    problem: str = ""
+    """Why there is no answer, as a sentence; empty: there is."""
+
+
+@dataclass(frozen=True, slots=True)
 class Paused:
     """The reply waits for a `Pace`, a `Cancel` or other settings before its next token."""
 
@@ -737,6 +826,7 @@ Event = (
     | CacheStats
     | MemoryStats
     | Tokenized
+    | TextExplained
     | Paused
     | Explained
     | Probed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import families
 import gguf
 import pytest
 from ended_command import Command
@@ -115,6 +116,69 @@ def test_bos(tinychat: Command, vocabulary_folder: str, tmp_path: Path) -> None:
     assert pieces[0] == {"id": 50256, "piece": "", "bytes": "", "start": 0, "end": 0, "special": True}
     assert pieces[1]["id"] == 64
     assert tinychat("tokenize", str(tmp_path), "--bos", "--batch", stdin=b'["a"]').json == [[50256, 64]]
+
+
+def test_the_merges_are_told(tinychat: Command, vocabulary_folder: str, tmp_path: Path) -> None:
+    """Would catch: steps out of order, ranks of other merges, columns that wide characters push aside."""
+    ended = tinychat("tokenize", vocabulary_folder, " the日\x1b[2J", "--explain")
+    assert "\x1b" not in ended.text
+    assert ended.text.splitlines()[:13] == [
+        "␣the日|␛[|2|J",
+        "",
+        "Of all neighbours that a merge joins, the pair with the lowest rank goes first; of equals, the leftmost.",
+        "",
+        "␣the日",
+        "    rank  pair       symbols",
+        "                     ␣ t h e <E6> <97> <A5>",
+        "       0  ␣ t        ␣t h e <E6> <97> <A5>",
+        "       2  h e        ␣t he <E6> <97> <A5>",
+        "       6  ␣t he      ␣the <E6> <97> <A5>",
+        "  33,512  <E6> <97>  ␣the <E6 97> <A5>",
+        "          ids        262 33768 98",
+        "",
+    ]
+    families.load("tinyllama", tmp_path)
+    told = tinychat("tokenize", str(tmp_path), "日本 the", "--explain").text
+    assert "     5  ␣t he  ␣ 日 本 ␣the\n   145  ␣ 日   ␣日 本 ␣the\n        ids    " in told
+
+
+def test_the_merges_as_an_object(tinychat: Command, vocabulary_folder: str) -> None:
+    """Would catch: the object's keys changed under those who read it, or tokens other than those of --ids."""
+    text = "Unbelievable 🦙<|endoftext|>"
+    told = tinychat("tokenize", vocabulary_folder, text, "--explain", "--json", "--special").json
+    assert list(told) == ["by_score", "normalized", "splits", "left_out"]
+    assert [token["id"] for split in told["splits"] for token in split["tokens"]] == tinychat(
+        "tokenize", vocabulary_folder, text, "--ids", "--special"
+    ).json
+    first = told["splits"][0]
+    assert list(first) == ["kind", "text", "bytes", "lost", "symbols", "merges", "tokens", "note"]
+    assert list(first["symbols"][0]) == ["id", "piece", "bytes", "fallback"]
+    assert list(first["merges"][0]) == ["at", "id", "rank", "score", "ranks"]
+    assert told["splits"][-1]["kind"] == "control"
+
+
+def test_what_no_merge_tells_is_said(tinychat: Command, vocabulary_folder: str, tmp_path: Path) -> None:
+    """Would catch: byte fallback, an added token, a space put before the text, a long text's rest without a word."""
+    for name in ("gemma", "tinyllama"):
+        families.load(name, tmp_path / name)
+    gemma = tinychat("tokenize", str(tmp_path / "gemma"), "x<b>🦩", "--explain").text
+    assert "\n<b>\n  An added token, found before the text is cut.\n" in gemma
+    assert "\n  Byte fallback: characters that are no token begin as the tokens of their bytes.\n" in gemma
+    assert "<F0> <9F> <A6> <A9>" in gemma
+    spaced = tinychat("tokenize", str(tmp_path / "tinyllama"), "The", "--explain").text
+    assert spaced.startswith("The text becomes: ␣The\n")
+    long = tinychat("tokenize", vocabulary_folder, "--explain", stdin=b"ab " * 1000).text
+    assert long.endswith(" more pieces are not explained: the text is too long.\n")
+
+
+def test_explain_goes_with_few_flags(tinychat: Command, vocabulary_folder: str) -> None:
+    """Would catch: a flag that is quietly without effect; bytes that are no text replaced."""
+    for flag in ("--ids", "--bos", "--batch", "--decode"):
+        ended = tinychat("tokenize", vocabulary_folder, "--explain", flag, stdin=b"[1]")
+        assert (ended.status, ended.stdout) == (2, b"")
+        assert "--explain" in ended.stderr
+    ended = tinychat("tokenize", vocabulary_folder, "--explain", stdin=b"\xff")
+    assert (ended.status, ended.stderr) == (2, "--explain needs UTF-8, but byte 0 is 0xFF.\n")
 
 
 def test_a_gguf_file_without_tensors_will_do(tinychat: Command, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from tinychat.protocol import (
     CacheStats,
     DownloadProgress,
     EngineFailed,
+    ExplainText,
     LayerCache,
     Limits,
     MemoryStats,
@@ -35,6 +36,7 @@ from tinychat.protocol import (
     PromptRendered,
     SamplerSettings,
     SetSampler,
+    TextExplained,
     TokenEmitted,
     Tokenize,
     Tokenized,
@@ -368,6 +370,10 @@ def test_tokenize_before_during_and_after(tiny: Tiny, engine, gate, monkeypatch)
     path = tiny.safetensors("llama").path
     engine.send(Tokenize(1, "a"))
     assert engine.wait(Tokenized, request_id=1) == Tokenized(1, (), ready=False)
+    engine.send(ExplainText(1, "a"))
+    unread = engine.wait(TextExplained, request_id=1)
+    assert unread.walk is None
+    assert "No vocabulary" in unread.problem
     reading, go_on = threading.Event(), threading.Event()
     real = FileTensor.dense
 
@@ -390,9 +396,13 @@ def test_tokenize_before_during_and_after(tiny: Tiny, engine, gate, monkeypatch)
     gate.close()
     engine.say(count=4)
     gate.let(2)
-    engine.send(Tokenize(3, "x"))
+    engine.send(Tokenize(3, "x the"))
+    engine.send(ExplainText(4, "x the"))
     gate.let(1)
-    engine.wait(Tokenized, request_id=3)
+    ids = [piece.token_id for piece in engine.wait(Tokenized, request_id=3).pieces]
+    told = engine.wait(TextExplained, request_id=4)
+    assert not told.problem
+    assert [token.token_id for split in told.walk.splits for token in split.tokens] == ids
     assert not engine.of(TurnFinished)
     gate.open()
     engine.wait(TurnFinished)

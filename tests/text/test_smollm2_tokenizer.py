@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
+from tinychat.text.bpe_walk import explain
 from tinychat.text.detokenizer import Detokenizer
 from tinychat.text.tokenizer import Tokenizer
 
@@ -67,6 +68,25 @@ def test_ids_are_llama_cpp_s(tokenizer: Tokenizer) -> None:
 def test_ids_are_those_of_the_model_s_own_pipeline(tokenizer: Tokenizer, library: Library, text: str) -> None:
     """As above, where nobody has looked."""
     assert tokenizer.encode(text) == library.encode(text).ids
+
+
+@given(text=st.text(max_size=40))
+@example("\x9f\U00065000:")
+@settings(deadline=None, max_examples=100)
+def test_the_walk_s_tokens_are_the_library_s_on_any_string(tokenizer: Tokenizer, text: str) -> None:
+    """A merge told that the model doesn't take; bytes without a token, over which the next ones merge."""
+    walk = explain(tokenizer, text)
+    assert [token.token_id for split in walk.splits for token in split.tokens] == tokenizer.encode(text)
+    assert b"".join(split.data for split in walk.splits) == text.encode()
+    assert LOST.issuperset(b"".join(split.lost for split in walk.splits))
+    assert {split.note for split in walk.splits} <= {""}
+
+
+def test_the_walk_s_tokens_are_llama_cpp_s(tokenizer: Tokenizer) -> None:
+    """As above, where the library could be wrong in the same way."""
+    for text, ids in stored():
+        walk = explain(tokenizer, text)
+        assert [token.token_id for split in walk.splits for token in split.tokens] == ids
 
 
 LOST = frozenset({0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)})

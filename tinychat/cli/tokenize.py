@@ -39,6 +39,9 @@ def tokenize(
     batch: Annotated[
         bool, typer.Option("--batch", help="stdin is a JSON list of strings: print a JSON list of id lists.")
     ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print each merge that the tokens come from; with --json as an object.")
+    ] = False,
     special: Annotated[
         bool, typer.Option("--special", help="Let control tokens in the text act; else they are plain text.")
     ] = False,
@@ -51,6 +54,8 @@ def tokenize(
     asked = [flag for flag, on in (("--ids", ids), ("--json", as_json), ("--decode", decode), ("--batch", batch)) if on]
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} can't go together.")
+    if explain and (ids or decode or batch or bos):
+        raise UsageError("--explain tells how one text becomes tokens; only --json and --special go with it.")
     if decode and (special or bos):
         raise UsageError("--special and --bos change what a text becomes; --decode goes the other way.")
     if batch and text is not None:
@@ -63,6 +68,16 @@ def tokenize(
     results = Results()
     if decode:
         _print_bytes(results, _decoded(tokenizer, _ids(data, tokenizer.size)))
+        return
+    if explain:
+        from tinychat.cli.merges import described_walk, print_walk
+        from tinychat.text import bpe_walk
+
+        walk = bpe_walk.explain(tokenizer, _text(data, "--explain"), special)
+        if as_json:
+            results.json(described_walk(walk))
+        else:
+            print_walk(results, walk)
         return
     first = _first(tokenizer, card.name) if bos else ()
     if batch:
@@ -89,10 +104,14 @@ def _first(tokenizer: Tokenizer, name: str) -> tuple[Piece, ...]:
 def _pieces(tokenizer: Tokenizer, data: bytes, *, special: bool) -> tuple[Piece, ...]:
     if not special:
         return tokenizer.pieces_of_bytes(data)
+    return tokenizer.pieces(_text(data, "--special"), control=True)
+
+
+def _text(data: bytes, flag: str) -> str:
     try:
-        return tokenizer.pieces(data.decode(), control=True)
+        return data.decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"--special needs UTF-8, but byte {error.start:,} is 0x{data[error.start]:02X}.") from None
+        raise UsageError(f"{flag} needs UTF-8, but byte {error.start:,} is 0x{data[error.start]:02X}.") from None
 
 
 def _described(piece: Piece) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from tinychat.protocol import (
     Event,
     Explain,
     Explained,
+    ExplainText,
     Inspect,
     Pace,
     Probed,
@@ -21,18 +22,21 @@ from tinychat.protocol import (
     SetSampler,
     SetViews,
     Shutdown,
+    TextExplained,
     Tokenize,
     Tokenized,
 )
+from tinychat.text.bpe_walk import explain as explain_text
 
 if TYPE_CHECKING:
     from tinychat.engine.loading import Session
     from tinychat.engine.reply import Reply
 
-AT_ONCE: Final = (Cancel, DescribePrompt, Explain, Inspect, Pace, SetSampler, SetViews, Shutdown, Tokenize)
+AT_ONCE: Final = (Cancel, DescribePrompt, Explain, ExplainText, Inspect, Pace, SetSampler, SetViews, Shutdown, Tokenize)
 """Commands that don't wait for the end of a reply or a load."""
-Question = Tokenize | Explain | Inspect | DescribePrompt
+Question = Tokenize | ExplainText | Explain | Inspect | DescribePrompt
 """Those that only ask."""
+_NO_VOCABULARY: Final = "No vocabulary has been read yet, so there is nothing to tell of a text."
 _NO_MODEL: Final = "No model is loaded, so there is nothing to tell of a turn."
 
 
@@ -48,6 +52,10 @@ def answer(question: Question, opened: Opened | None, session: Session | None, r
     if isinstance(question, Tokenize):
         pieces = opened.tokenizer.pieces(question.text) if opened is not None else ()
         return Tokenized(question.request_id, pieces, opened is not None)
+    if isinstance(question, ExplainText):
+        if opened is None:
+            return TextExplained(question.request_id, problem=_NO_VOCABULARY)
+        return TextExplained(question.request_id, explain_text(opened.tokenizer, question.text))
     if session is None:
         if isinstance(question, Explain):
             return Explained(question.request_id, question.turn_id, question.index, problem=_NO_MODEL)

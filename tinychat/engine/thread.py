@@ -32,6 +32,7 @@ from tinychat.protocol import (
     EngineFailed,
     Event,
     Explain,
+    ExplainText,
     Generate,
     Inspect,
     LayerCache,
@@ -207,7 +208,7 @@ class LocalEngine:
                 self._reply.pace(command)
             case SetViews():
                 self._views.wanted = command.views
-            case Tokenize() | Explain() | Inspect() | DescribePrompt():
+            case Tokenize() | ExplainText() | Explain() | Inspect() | DescribePrompt():
                 self._outbox.put(answer(command, self._opened, self._session, self._reply))
 
     def _cancel_turn(self, turn_id: int | None) -> None:

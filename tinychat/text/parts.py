@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,6 +39,8 @@ class TokenizerParts:
     """Tokens found in the text before anything else, by id; those with `special` set are control tokens."""
     unknown: int | None = None
     """The token for characters that have none, if there is one."""
+    scores: Sequence[float] | None = None
+    """The score of each id, where the file has scores and the order of merges comes from them."""
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     """The names that chat templates know control tokens by: bos_token, eos_token, ..."""
     bos_id: int | None = None

@@ -16,10 +16,12 @@ from typing import Any
 
 from tinychat.protocol import Piece
 from tinychat.text.alignment import align
+from tinychat.text.bpe import Bpe
 from tinychat.text.control_tokens import ControlMatch, ControlTokens
 from tinychat.text.detokenizer import Detokenizer
 from tinychat.text.parts import TokenizerParts
 from tinychat.text.pipelines import Start, pipelines
+from tinychat.text.pre_tokens import PreTokens
 from tinychat.text.token_bytes import byte_level_bytes, sentencepiece_bytes
 from tinychat.text.tokenizer_folder import read_folder
 from tinychat.text.tokenizer_gguf import read_metadata
@@ -34,9 +36,9 @@ class Tokenizer:
         """Build it from what a file holds."""
         self._parts = parts
         self._pipelines = pipelines(parts)
-        to_bytes = byte_level_bytes if parts.byte_level else sentencepiece_bytes
+        self._spelled_bytes = byte_level_bytes if parts.byte_level else sentencepiece_bytes
         self._bytes = [
-            token.encode() if token_id in parts.added else to_bytes(token)
+            token.encode() if token_id in parts.added else self._spelled_bytes(token)
             for token_id, token in enumerate(parts.tokens)
         ]
         control = {token_id: token for token_id, token in parts.added.items() if token.special}
@@ -80,6 +82,16 @@ class Tokenizer:
         is the same."""
         described = json.dumps([self._parts.byte_level, self._parts.tokens, sorted(self.special)])
         return hashlib.sha256(described.encode()).hexdigest()
+
+    @cached_property
+    def bpe(self) -> Bpe:
+        """Its merges as data, for telling how a text falls into tokens."""
+        return Bpe.of(self._parts.model, self._spelled_bytes, self._parts.scores)
+
+    @cached_property
+    def pre_tokens(self) -> PreTokens:
+        """What text is cut into before merging."""
+        return PreTokens(self._parts, self._pipelines)
 
     def encode(self, text: str, first: bool = True) -> list[int]:
         """Return the ids of plain text: what looks like a control token is encoded as the characters it is.

@@ -75,6 +75,7 @@ def read_metadata(metadata: Mapping[str, Any]) -> TokenizerParts:
             for i in sorted(found_first)
         },
         unknown=roles["unknown"] if kind == "llama" else None,
+        scores=_numbers(metadata, "scores", len(tokens)) if kind == "llama" else None,
         special_tokens={
             role: tokens[token_id] for role, key in TEMPLATE_ROLES.items() if (token_id := roles[key]) is not None
         },
