@@ -208,21 +208,22 @@ def test_what_the_caches_no_longer_hold(tiny: Tiny, engine, monkeypatch):
     assert explain(engine, 9).problem
 
 
-def test_bytes_are_told(tiny: Tiny, engine, monkeypatch):
-    """A state a token, on the gauge; never more than there is room for; none after `Unload`."""
+def test_bytes_are_told(tiny: Tiny, engine):
+    """A state a token and the prompt, on the gauge; never more than there is room for; none after another load."""
     engine.load(tiny.safetensors("llama").path)
     engine.reply(count=10)
     engine.settle()
     width = engine.engine.call(lambda session: session.context.model.config.hidden_size)
-    assert engine.of(MemoryStats)[-1].kept == 10 * 4 * width
+    prompt = engine.engine.call(lambda session: records.prompt_bytes(session.records.get(1).prompt))
+    assert engine.of(MemoryStats)[-1].kept == prompt + 10 * 4 * width
     engine.load(tiny.safetensors("llama").path, 2)
     engine.settle()
     assert engine.of(MemoryStats)[-1].kept == 0
-    monkeypatch.setattr(records, "MOST_BYTES", 5 * 4 * width)
-    engine.engine.call(lambda session: setattr(session, "records", records.Records(records.MOST_BYTES)))
+    most = prompt + 5 * 4 * width
+    engine.engine.call(lambda session: setattr(session, "records", records.Records(most)))
     engine.reply(turn_id=3, count=8)
     engine.settle()
-    assert engine.of(MemoryStats)[-1].kept == 5 * 4 * width
+    assert engine.of(MemoryStats)[-1].kept == most
     assert [explain(engine, index, 3).recomputed for index in range(8)] == [True] * 3 + [False] * 5
 
 
@@ -389,10 +390,11 @@ def test_what_a_branch_shares_is_kept_once(tiny: Tiny, engine):
     first = engine.reply(sampler=HOT, count=10)
     engine.settle()
     before = engine.of(MemoryStats)[-1].kept
+    prompt = engine.engine.call(lambda session: records.prompt_bytes(session.records.get(1).prompt))
     forced = (*first.ids[:6], (first.ids[6] + 1) % 300 + 3)
     engine.reply(turn_id=2, sampler=HOT, count=9, forced_ids=forced, branch_of=1)
     engine.settle()
-    assert engine.of(MemoryStats)[-1].kept == before + 2 * before // 10
+    assert engine.of(MemoryStats)[-1].kept == before + prompt + 2 * (before - prompt) // 10
     for index in range(6):
         old, new = explain(engine, index), explain(engine, index, 2)
         assert replace(new, request_id=0, turn_id=0) == replace(old, request_id=0, turn_id=0)

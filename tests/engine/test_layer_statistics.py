@@ -15,6 +15,7 @@ from tinychat.engine.layer_statistics import LayerProbe
 from tinychat.models.probe import Probe
 from tinychat.protocol import LayerStatistics, Spread
 
+CASES = [*((variant, KERNELS[0]) for variant in VARIANTS), *((variant, KERNELS[1]) for variant in ("gpt2", "llama"))]
 IDS = torch.randint(0, 320, (40,), generator=torch.Generator().manual_seed(1)).tolist()
 _ADDS = {"gpt2": ("attn", "mlp"), "gpt_neox": ("attention", "mlp")}
 """Modules of a transformers layer whose outputs are added to the stream; of Gemma, norms behind the sublayers."""
@@ -62,8 +63,7 @@ def assert_near(ours: LayerStatistics, norm: float, attn: torch.Tensor, mlp: tor
     assert 0 < ours.mlp_ms < 1e4
 
 
-@pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: kernels.NAME)
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("variant", "kernels"), CASES, ids=lambda value: getattr(value, "NAME", value))
 @torch.inference_mode()
 def test_statistics_are_those_of_transformers_tensors(tiny: Tiny, variant, kernels):
     """Of the last rows of a long pass, of single tokens, and of a pass that looks again; catches a tap before a norm

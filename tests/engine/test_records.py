@@ -8,7 +8,7 @@ from tinychat.engine.prompt import RenderedPrompt
 from tinychat.engine.records import Records
 from tinychat.engine.sampling import Choice
 
-PROMPT = RenderedPrompt((1, 2, 3), (), "", (), opens_thinking=False)
+PROMPT = RenderedPrompt((), (), "", (), opens_thinking=False)
 
 
 def token(token_id: int, rows: int = 1) -> Choice:
@@ -77,7 +77,17 @@ def test_what_a_branch_shares():
     assert records.shared(1, PROMPT, ()) == []
     assert records.shared(2, PROMPT, (5,)) == []
     assert records.shared(None, PROMPT, (5,)) == []
-    other = RenderedPrompt((1, 2), (), "", (), opens_thinking=False)
+    other = RenderedPrompt((1,), (), "", (), opens_thinking=False)
     assert records.shared(1, other, (5,)) == [], "other prompts, other numbers"
     turn.tokens[1] = Choice(6)
     assert records.shared(1, PROMPT, (5, 6, 9)) == turn.tokens[:1]
+
+
+def test_prompts_are_counted():
+    """A long conversation is kept with each of its turns: catches a bound that only states are held to."""
+    records = Records(most_bytes=1000)
+    for turn_id in range(5):
+        turn = records.begin(turn_id, RenderedPrompt(tuple(range(10)), (), "text", (), opens_thinking=False))
+        records.add(turn, token(turn_id))
+        assert records.nbytes == min(turn_id + 1, 2) * 444
+    assert [turn_id for turn_id in range(5) if records.get(turn_id)] == [3, 4]

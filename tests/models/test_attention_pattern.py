@@ -15,6 +15,7 @@ from tinychat.models.pattern import attention_pattern
 from tinychat.models.probe import Probe
 from tinychat.models.rope import Rope, Rotary
 
+CASES = [*((variant, KERNELS[0]) for variant in VARIANTS), *((variant, KERNELS[1]) for variant in ("gpt2", "llama"))]
 IDS = torch.randint(0, 320, (40,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
@@ -25,8 +26,7 @@ def theirs(model, ids: list[int]) -> list[torch.Tensor]:
     return [layer[0] for layer in model(torch.tensor([ids]), output_attentions=True, use_cache=False).attentions]
 
 
-@pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: kernels.NAME)
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("variant", "kernels"), CASES, ids=lambda value: getattr(value, "NAME", value))
 @torch.inference_mode()
 def test_patterns_are_transformers_own(tiny: Tiny, variant, kernels):
     """All at once, then over paged caches in steps of 1, of which only the last rows are asked for. Catches angles of

@@ -26,11 +26,11 @@ _STEPS: Final = (64, 256, 1024)
 class History:
     """Which tokens the penalties count: of the prompt and the reply, how often each occurs."""
 
-    def __init__(self, prompt: Sequence[int], vocabulary: int) -> None:
-        """Start a reply after `prompt`; ids are below `vocabulary`."""
-        self.in_reply = torch.zeros(vocabulary)
+    def __init__(self, prompt: Sequence[int], vocabulary: int, reply: Sequence[int] = ()) -> None:
+        """Begin after `prompt` and as much of a reply as there is; ids are below `vocabulary`."""
+        self.in_reply = torch.bincount(torch.tensor(reply, dtype=torch.long), minlength=vocabulary).float()
         """fp32 [V]: how often the reply holds each token."""
-        self._seen = set(prompt)
+        self._seen = {*prompt, *reply}
         self._ids = torch.empty(vocabulary, dtype=torch.long)
         self._ids[: len(self._seen)] = torch.tensor(sorted(self._seen), dtype=torch.long)
 

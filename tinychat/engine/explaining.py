@@ -58,9 +58,7 @@ def explain(
     try:
         if states is None:
             states, row = session.context.look([*turn.prompt.ids, *turn.ids[:index]]), 0
-        history = History(turn.prompt.ids, model.config.vocab_size)
-        for earlier in turn.tokens[:index]:
-            history.add(earlier.token_id)
+        history = History(turn.prompt.ids, model.config.vocab_size, turn.ids[:index])
         also = () if token is None else (token.token_id,)
         table = stage_table(model.logits(states)[row], settings, history, model.kernels, also=also)
     except TinychatError as error:
@@ -127,11 +125,6 @@ def describe_prompt(session: Session, command: DescribePrompt) -> PromptDescribe
     turn = session.records.get(command.turn_id)
     if turn is None:
         return PromptDescribed(command.request_id, command.turn_id, problem=_FORGOTTEN)
-    return described(session, command, turn)
-
-
-def described(session: Session, command: DescribePrompt, turn: TurnRecord) -> PromptDescribed:
-    """Return the pieces of a turn's prompt."""
     tokenizer = session.opened.tokenizer
     pieces: list[Piece] = []
     start = 0

@@ -14,7 +14,9 @@ from tinychat.engine.prompt import RenderedPrompt
 from tinychat.engine.sampling import Choice
 
 MOST_BYTES: Final = 64 * 2**20
-"""Of all states together. Where there are more, those of the oldest turns go first."""
+"""Of states and prompts together. Where there are more, the oldest turns go first."""
+ID_BYTES: Final = 40
+"""Of an id of a prompt: a place in a tuple, and a number."""
 
 
 @dataclass(slots=True)
@@ -42,13 +44,15 @@ class Records:
         self._uses: dict[int, int] = {}
         """How many tokens share each tensor of states, by its id."""
         self.nbytes = 0
-        """Bytes of all states, those that turns share counted once."""
+        """Bytes of states and prompts; states that turns share are counted once."""
 
     def begin(self, turn_id: int, prompt: RenderedPrompt) -> TurnRecord:
         """Return the empty record of a turn; an older one of the same number is forgotten."""
         if turn_id in self._turns:
             self._forget(turn_id)
         self._turns[turn_id] = turn = TurnRecord(prompt)
+        self.nbytes += prompt_bytes(prompt)
+        self._make_room(turn)
         return turn
 
     def get(self, turn_id: int) -> TurnRecord | None:
@@ -91,7 +95,9 @@ class Records:
             self._release(token)
 
     def _forget(self, turn_id: int) -> None:
-        for token in self._turns.pop(turn_id).tokens:
+        turn = self._turns.pop(turn_id)
+        self.nbytes -= prompt_bytes(turn.prompt)
+        for token in turn.tokens:
             self._release(token)
 
     def _release(self, token: Choice) -> None:
@@ -101,3 +107,8 @@ class Records:
         if not self._uses[id(token.states)]:
             del self._uses[id(token.states)]
             self.nbytes -= token.states.nbytes
+
+
+def prompt_bytes(prompt: RenderedPrompt) -> int:
+    """Return the bytes that keeping a prompt takes."""
+    return ID_BYTES * len(prompt.ids) + len(prompt.text)

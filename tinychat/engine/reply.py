@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Generator
 
 from tinychat.engine.drafting import proposer
@@ -16,6 +15,7 @@ from tinychat.engine.prompt import RenderedPrompt, render, render_raw
 from tinychat.engine.reply_text import ReplyText
 from tinychat.engine.sampling import Choice
 from tinychat.engine.speculation import Speculation
+from tinychat.engine.timing import Timing
 from tinychat.engine.trace import Trace
 from tinychat.engine.views import ReplyWatch
 from tinychat.errors import TinychatError
@@ -55,11 +55,7 @@ class Reply:
         """
         self._session = session
         self._command = command
-        self._rested = 0.0
-        """Seconds that the person had it wait; no time counts them."""
-        self._resting: float | None = None
-        """Since when it waits."""
-        self._started = self._now()
+        self._timing = Timing()
         opened = session.opened
         self._prompt = _render(session, command)
         raw_stops = () if command.raw else opened.template.stops
@@ -98,7 +94,6 @@ class Reply:
         self._new_tokens = 0
         self._forced = 0
         self._reused = 0
-        self._prefilled_at = self._first_at = self._drawn_at = self._last_at = self._since = self._started
         self.reason: FinishReason | None = None
         """Why the reply ended; None while it goes on."""
 
@@ -150,9 +145,7 @@ class Reply:
         changed = None
         if self._begun:  # a generator takes nothing before its first step
             changed, self._changed = self._changed, None
-        if self._resting is not None:
-            self._rested += time.perf_counter() - self._resting
-            self._resting = None
+        self._timing.go_on()
         self._ahead = None
         try:
             made = self._steps.send(changed)
@@ -163,7 +156,7 @@ class Reply:
         match made:
             case Prefilled():
                 self._reused = made.reused
-                self._prefilled_at = self._since = self._now()
+                self._timing.prefilled()
                 self._forced = made.total - len(self._prompt.ids)
                 turn = self._command.turn_id
                 told = [Notice(self._afresh(), turn)] if self._session.context.recomputed and made.done == 0 else []
@@ -175,7 +168,7 @@ class Reply:
 
     def _wait(self, ahead: Waiting) -> list[Event]:
         self._ahead = ahead
-        self._resting = time.perf_counter()
+        self._timing.rest()
         if not self._pacer.paused:
             return []
         told: list[Event] = [] if self._told == ahead.index else [Paused(self.turn_id, ahead.index)]
@@ -208,9 +201,6 @@ class Reply:
         """Return the bytes of a token, none of one that ends the reply."""
         return b"" if token_id in self._ends else self._session.opened.tokenizer.bytes_of(token_id)
 
-    def _now(self) -> float:
-        return time.perf_counter() - self._rested
-
     def _afresh(self) -> str:
         return f"The conversation is computed from its beginning: {self._session.context.recomputed}."
 
@@ -228,9 +218,9 @@ class Reply:
             prompt_tokens=len(self._prompt.ids),
             reused_tokens=self._reused,
             new_tokens=self._new_tokens,
-            prefill_seconds=self._prefilled_at - self._started,
-            decode_seconds=self._last_at - self._drawn_at,
-            first_token_seconds=self._first_at - self._started,
+            prefill_seconds=self._timing.prefill,
+            decode_seconds=self._timing.decode,
+            first_token_seconds=self._timing.first_token,
             seed=self._seed,
             kernel=f"{kernel}+{speculation.proposer.NAME}" if speculation.drafted else kernel,
             drafted=speculation.drafted,
@@ -242,12 +232,7 @@ class Reply:
         """Count a token, and see whether it is the last one."""
         opened = self._session.opened
         token_id, index = choice.token_id, self._new_tokens
-        before = self._since
-        self._last_at = self._since = self._now()
-        if index == 0:
-            self._first_at = self._last_at
-        if index <= self._forced:
-            self._drawn_at = self._last_at
+        seconds = self._timing.token(index, self._forced)
         if index >= self._forced:
             self._pacer.said(opened.tokenizer.bytes_of(token_id))
         self._new_tokens += 1
@@ -276,7 +261,7 @@ class Reply:
             ),
             accepted=choice.accepted and index >= self._forced,
             drafted=self._speculation.drafted,
-            seconds=self._last_at - before,
+            seconds=seconds,
         )
 
 

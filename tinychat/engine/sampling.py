@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 import torch
 
@@ -26,6 +27,7 @@ from tinychat.kernels import Kernels, plain
 from tinychat.protocol import Detail, SamplerSettings
 
 ALTERNATIVES = 8
+_BUILT_IN: Final = SamplerSettings()  # one for all: its ranges are checked each time that one is made
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Choice:
     """Whether the token had been drafted."""
     draw: float = 0.0
     """The random number that decided, from 0 to 1; of a greedy or dictated token it was drawn, too."""
-    settings: SamplerSettings = field(default_factory=SamplerSettings)
+    settings: SamplerSettings = _BUILT_IN
     """Those that were in force."""
     forced: bool = False
     """Whether it was dictated."""

@@ -146,7 +146,7 @@ class LocalEngine:
             command = self._waiting.popleft() if self._waiting else self._inbox.get()
             try:
                 self._handle(command)
-                if self._inbox.empty():
+                if self._inbox.empty() and not self._waiting:
                     self._emit(self._views.when_idle(self._session))
             except BaseException as error:  # only Shutdown may end the thread
                 self._fail(error)

@@ -54,11 +54,12 @@ class ReplyWatch(Watch):
         """See `Watch`."""
         self._passes += 1
         views, now = self._views, time.perf_counter()
-        if views.every_layer or ("layers" in views.wanted and (now >= self._due or self._pacer.stepped)):
+        every_layer = views.every_layer or ("layers" in views.wanted and self._pacer.stepped)
+        if "time" in views.wanted and self._passes % PROFILED == 2 and not every_layer:  # the first is the prompt's
+            self._probe = ClockProbe(self._layers)
+        elif every_layer or ("layers" in views.wanted and now >= self._due):
             self._due = now + SHOWN_EVERY
             self._probe = LayerProbe(self._layers, rows)
-        elif "time" in views.wanted and self._passes % PROFILED == 2:  # the first is the prompt's
-            self._probe = ClockProbe(self._layers)
         else:
             self._probe = CLOSED
         return self._probe
