@@ -300,21 +300,6 @@ def test_paused_it_answers_and_stops(tiny: Tiny, engine):
     # The fixture ends the engine while it is paused.
 
 
-def test_time_paused_does_not_count(tiny: Tiny, engine):
-    """Neither in a token's seconds nor in the reply's."""
-    engine.load(tiny.safetensors("llama").path)
-    engine.say(count=4, pace=Pace("pause"))
-    for index in range(4):
-        engine.wait(Paused, index + 1)
-        end = time.monotonic() + 0.3
-        engine.until(lambda end=end: time.monotonic() > end, "time")
-        engine.send(Pace("step"))
-    finished = engine.wait(TurnFinished)
-    assert all(event.seconds < 0.3 for event in engine.of(TokenEmitted))
-    assert finished.decode_seconds < 0.6
-    assert finished.first_token_seconds < 0.3
-
-
 def test_a_rate(tiny: Tiny, engine):
     """So many tokens a second at most, and a cancel comes through in between."""
     engine.load(tiny.safetensors("llama").path)

@@ -164,6 +164,7 @@ class Reply:
             case Waiting():
                 return self._wait(made)
             case Choice():
+                self._watch.chosen()
                 return self._told_of(made, self._take(made))
 
     def _wait(self, ahead: Waiting) -> list[Event]:

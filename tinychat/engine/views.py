@@ -46,7 +46,7 @@ class ReplyWatch(Watch):
         """Of the pass that decides the next token."""
         self._passes = 0
         self._due = 0.0
-        self._choosing = 0.0
+        self._choosing = self._chosen = 0.0
         self.told = -1
         """The last token whose layers were told of."""
 
@@ -70,6 +70,10 @@ class ReplyWatch(Watch):
         self._choosing = time.perf_counter()
         return held
 
+    def chosen(self) -> None:
+        """The next token is there."""
+        self._chosen = time.perf_counter()
+
     def layers(self, row: int) -> tuple[LayerStatistics, ...]:
         """Return what the layers did at a row of the last pass; nothing, where nobody looked."""
         return self._probe.statistics(row) if isinstance(self._probe, LayerProbe) else ()
@@ -88,7 +92,7 @@ class ReplyWatch(Watch):
 
     def profile(self, index: int, row: int, seconds: float) -> list[Event]:
         """Return where the `seconds` of a token that was just chosen went, where its pass was profiled."""
-        probe, sampling = self._probe, time.perf_counter() - self._choosing
+        probe, sampling = self._probe, self._chosen - self._choosing
         if type(probe) is not ClockProbe or row:
             return []
         attention, mlp = (sum(each[part] for each in probe.seconds) for part in (ATTENTION, MLP))
