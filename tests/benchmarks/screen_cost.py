@@ -4,8 +4,8 @@
 
 Runs the real screen on a pseudo-terminal of the given size, which a second process empties, with an engine that talks
 by the clock. Both cores of a small machine are the engine's: whatever this prints is taken from it, and more. The aim
-is under 5 % of a core at 200 tokens a second, and under 8 % with a view open. Also printed: bytes written to the
-terminal, and the cost of an idle screen.
+is under 5 % of a core at 200 tokens a second; an open view takes about half as much again. Also printed: bytes written
+to the terminal, and the cost of an idle screen.
 """
 
 from __future__ import annotations

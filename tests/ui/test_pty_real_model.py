@@ -177,7 +177,7 @@ def test_looking_inside(opened: Open) -> None:
     said = reply(terminal)
     terminal.send(F6 + "w")
     terminal.until("Greedy: the most probable token is said")
-    terminal.until("by the model; 1 token could be drawn")
+    terminal.until("· 1 token could be drawn")
     terminal.send(HOME)
     terminal.until("token 1 of ")
     terminal.until("●The")

@@ -225,7 +225,7 @@ async def test_why_a_token_was_said(open_chat: OpenChat, size: tuple[int, int]) 
         assert "0.571" in paris
         lost = next(row for row in rows if "[/INST]" in row)
         assert "✗" in lost
-        await chat.shows("3.12 % by the model; 3 tokens could be")
+        await chat.shows("rest of the vocabulary 3.12 % · 3 tokens could be drawn")
         no_control_characters(chat)
 
 

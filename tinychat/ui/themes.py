@@ -34,7 +34,7 @@ _ANSI_VARIABLES: Final = {
     "chip-odd": "ansi_blue", "chip-even": "ansi_magenta", "chip-text": "ansi_bright_white",
     "chip-cursor": "ansi_yellow", "chip-cursor-text": "ansi_black",
     "gauge-reused": "ansi_cyan", "gauge-new": "ansi_yellow", "gauge-free": "ansi_bright_black",
-    "heat-1": "ansi_white", "heat-2": "ansi_cyan", "heat-3": "ansi_green", "heat-4": "ansi_yellow",
+    "heat-1": "ansi_white", "heat-2": "ansi_cyan", "heat-3": "ansi_green", "heat-4": "ansi_magenta",
     "heat-5": "ansi_red", "heat-text": "ansi_black", "heat-glyph": "ansi_black",
 }  # fmt: skip
 """The same in a theme of the terminal's own sixteen colours, which can't be mixed."""

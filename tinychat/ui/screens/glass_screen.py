@@ -11,6 +11,7 @@ from textual import getters, on
 from textual.app import ComposeResult
 from textual.geometry import Region
 
+from tinychat.protocol import TurnFinished
 from tinychat.ui.bridge import Bridge, Update
 from tinychat.ui.conversation import Conversation
 from tinychat.ui.glass import Glass
@@ -53,6 +54,8 @@ class GlassScreen(PaceScreen):
     def _show(self, update: Update) -> None:
         self.glass.take(update)
         super()._show(update)
+        if isinstance(update, TurnFinished) and self.glass.view:
+            self.call_after_refresh(self._mark_focus)  # what is said below the reply has pushed it away
 
     def follow_choice(self) -> bool:
         """Look at the reply that keys act on; return whether that is another one now."""

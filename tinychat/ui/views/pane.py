@@ -61,7 +61,7 @@ class ViewTabs(LineWidget):
             else:
                 line += [(f" {key}", "tabs--key"), (f" {name} ", "tabs--name")]
             self._places.append((start, cells(tuple(line)), name))
-        closing: Line = (("─ Esc closes ─", "tabs--rule"),)
+        closing: Line = (("─ ", "tabs--rule"), ("Esc closes", "tabs--name"), (" ─", "tabs--rule"))
         space = width - cells(tuple(line)) - cells(closing)
         if space < 0:
             closing, space = (), max(0, width - cells(tuple(line)))

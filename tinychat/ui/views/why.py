@@ -83,20 +83,21 @@ was. `Enter` on a candidate lets the reply go on with it, as a new version.
         lines = [self._title(explained, width)]
         if explained.problem:
             return [*lines, *sentence(explained.problem, width, "view--warning")]
-        roomy = self.size.height >= _ROOMY
-        if roomy:
+        if self._roomy:
             lines += sentence(_settings(explained.sampler), width)
             if drawable(explained):
                 lines.append(ruler(explained, width))
                 if explained.draw is not None:
                     lines.append(pointer(explained.draw, width))
         lines.append(((cut(_verdict(explained), width), "view--text"),))
-        if candidate_table.pages(explained.stages, width) > 1 and roomy:
-            lines.append((("x: other stages of the chain", "view--quiet"),))
+        if self._roomy:
+            lines.append(_rest(explained, width))
+            if candidate_table.pages(explained.stages, width) > 1:
+                lines.append((("x: other stages of the chain", "view--quiet"),))
         return [*lines, candidate_table.heading(explained, width, self._page)]
 
     def body(self, width: int) -> Sequence[Line]:
-        """Return the candidates, and what lies beyond them."""
+        """Return the candidates, and where there is no room for it above, what lies beyond them."""
         explained = self._explained
         if explained is None or explained.problem:
             return ()
@@ -104,9 +105,7 @@ was. `Enter` on a candidate lets the reply go on with it, as a new version.
             candidate_table.row(explained, candidate, width, self._page, here=at == self.row and self.has_focus)
             for at, candidate in enumerate(explained.candidates)
         ]
-        able = figures.tokens(explained.survivors)
-        rest = f"  the rest of the vocabulary: {figures.chance(explained.rest)} by the model; {able} could be drawn"
-        return [*rows, ((cut(rest, width), "view--quiet"),)]
+        return rows if self._roomy else [*rows, _rest(explained, width)]
 
     def action_branch(self) -> None:
         """Have the reply go on with the candidate in focus."""
@@ -139,6 +138,11 @@ was. `Enter` on a candidate lets the reply go on with it, as a new version.
         explained = self.glass.explained
         return explained if explained is not None and explained.turn_id == self.glass.turn_id else None
 
+    @property
+    def _roomy(self) -> bool:
+        """Whether there is room above the table."""
+        return self.size.height >= _ROOMY
+
     def _title(self, explained: Explained, width: int) -> Line:
         reply = self.reply
         count = len(reply.tokens) if reply else 0
@@ -157,6 +161,13 @@ was. `Enter` on a candidate lets the reply go on with it, as a new version.
 
 def _candidate(explained: Explained, token_id: int | None) -> Candidate | None:
     return next((each for each in explained.candidates if each.token_id == token_id), None)
+
+
+def _rest(explained: Explained, width: int) -> Line:
+    """Say what is not in the table, and how many tokens could be drawn."""
+    able = figures.tokens(explained.survivors)
+    rest = f"  rest of the vocabulary {figures.chance(explained.rest)} · {able} could be drawn"
+    return ((cut(rest, width), "view--quiet"),)
 
 
 def _settings(sampler: SamplerSettings) -> str:

@@ -15,8 +15,6 @@ from tinychat.ui.widgets.section import Section
 
 HEAT: Final = tuple(f"heat--{level + 1}" for level in range(len(GLYPHS)))
 """Component class of each level."""
-_UNDERLINE: Final = Style(underline=True)
-_ITALIC: Final = Style(italic=True)
 
 
 class TokenSection(Section):
@@ -26,6 +24,8 @@ class TokenSection(Section):
         super().__init__()
         self._reply = reply
         self._style_of = style_of
+        self._styles: dict[tuple[int | None, bool, bool, bool], tuple[Style, Style]] = {}
+        """(level, focus, drafted, dictated) to the styles of label and glyph: adding styles costs more than drawing."""
         self._drawn = len(reply.tokens)
         self.flow = TokenFlow(width, measure, reply.tokens)
         self.focus = -1
@@ -49,16 +49,18 @@ class TokenSection(Section):
             segments.append(Segment("▌", self._style_of("text--cursor")))
         return segments
 
-    def _chip(self, chip: PlacedChip) -> list[Segment]:
-        name = "heat--none" if chip.level is None else HEAT[chip.level]
-        if chip.index == self.focus:
+    def _chip(self, chip: PlacedChip) -> tuple[Segment, Segment]:
+        dictated = chip.index == self._reply.forced - 1
+        key = (chip.level, chip.index == self.focus, chip.drafted, dictated)
+        if key not in self._styles:
+            self._styles[key] = self._styles_of(*key)
+        label, glyph = self._styles[key]
+        return Segment(chip.label, label), Segment(chip.glyph, glyph)
+
+    def _styles_of(self, level: int | None, focus: bool, drafted: bool, dictated: bool) -> tuple[Style, Style]:
+        if focus:
             style = self._style_of("heat--focus")
-            return [Segment(chip.label, style), Segment(chip.glyph, style)]
-        ground = self._style_of(name)
-        style = ground
-        if chip.drafted:
-            style += _UNDERLINE
-        if chip.index == self._reply.forced - 1:
-            style += _ITALIC
-        glyph = ground + Style(color=self._style_of("heat--glyph").color)
-        return [Segment(chip.label, style), Segment(chip.glyph, glyph)]
+            return style, style
+        ground = self._style_of("heat--none" if level is None else HEAT[level])
+        label = ground + Style(underline=drafted or None, italic=dictated or None)
+        return label, ground + Style(color=self._style_of("heat--glyph").color)
