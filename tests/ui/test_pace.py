@@ -145,6 +145,18 @@ async def test_while_paused_the_next_token_is_explained_and_can_be_chosen(
         await chat.shows("PAUSED before token 4")
 
 
+async def test_a_branch_from_a_reply_that_runs_runs_on(open_chat: OpenChat) -> None:
+    """Would catch: a new version that waits though nobody paused the old one."""
+    async with open_chat() as chat:
+        await asked(chat, "The", " capital")
+        await chat.press("f6", "w")
+        await chat.shows("●␣Paris")
+        await chat.press("down", "enter")
+        await chat.sent(Cancel)
+        chat.engine.finish("The capital", "cancelled")
+        assert (await chat.sent(Generate, 2)).pace == Pace()
+
+
 def test_a_rate_alone_does_not_end_a_pause() -> None:
     """Would catch: a slider that has a waiting reply go on."""
     sent: list[object] = []

@@ -173,7 +173,7 @@ def test_looking_inside(opened: Open) -> None:
     """Would catch: a question of a view that the real engine doesn't answer, or whose answer isn't drawn."""
     terminal = opened("--max-tokens", "30", columns=160, rows=48)
     terminal.send("What is the capital of France?" + ENTER)
-    terminal.until("seed")
+    terminal.until("prompt 37")
     said = reply(terminal)
     terminal.send(F6 + "w")
     terminal.until("Greedy: the most probable token is said")
@@ -183,8 +183,8 @@ def test_looking_inside(opened: Open) -> None:
     terminal.until("●The")
     terminal.send(DOWN + ENTER)
     terminal.until("version 2 of 2, from token 1 of version 1 on")
-    terminal.until("of them not drawn")
-    terminal.until("seed")
+    terminal.until("not drawn")
+    terminal.until("reused")
     assert reply(terminal) != said
     terminal.send("l")
     terminal.until("heads: █")

@@ -50,7 +50,7 @@ def test_where_a_token_came_from() -> None:
     reply = ReplyTokens(2, forced=3, branch_of=1)
     reply.add([token(n, 0.5, accepted=n == 4) for n in range(5)])
     assert [reply.origin(n) for n in range(5)] == ["repeated", "repeated", "dictated", "drawn", "drafted, then drawn"]
-    assert "3 of them not drawn" in summary(reply)
+    assert "3 not drawn" in summary(reply)
 
 
 def test_only_so_many_probes_are_kept_and_the_latest_of_them() -> None:

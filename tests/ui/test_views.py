@@ -184,6 +184,29 @@ async def test_a_click_on_a_chip_takes_the_focus_there(open_chat: OpenChat) -> N
         assert chat.screen.glass.reply.at == 0
 
 
+async def test_a_focus_stays_in_sight_while_the_reply_grows(open_chat: OpenChat) -> None:
+    """Would catch: a person torn away from the token they look at, or left behind once they follow again."""
+    async with open_chat(size=(80, 24)) as chat:
+        await chat.ask("What?")
+        chat.engine.say(*[f" word{n}" for n in range(200)])
+        await chat.press("f6", "t")
+        await chat.shows("200 of 200")
+        await chat.shows("␣word199")
+        await chat.press("home")
+        await chat.shows("1 of 200")
+        await chat.shows("␣word0▁")
+        for n in range(200, 300):
+            chat.engine.say(f" word{n}")
+            if n % 10 == 0:
+                await chat.pilot.pause(0.02)
+        await chat.shows("1 of 300")
+        assert "␣word0▁" in chat.text
+        await chat.press("end")
+        await chat.shows("300 of 300")
+        chat.engine.say(*[f" more{n}" for n in range(100)])
+        await chat.shows("␣more99")
+
+
 async def test_a_running_reply_follows_its_newest_token(open_chat: OpenChat) -> None:
     """Would catch: a focus left behind, one that is torn away from what a person chose, and chips drawn twice."""
     async with open_chat(size=(100, 40)) as chat:

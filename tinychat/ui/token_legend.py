@@ -20,5 +20,5 @@ def summary(reply: ReplyTokens) -> str:
     if mean is None or perplexity is None:
         return f"{tokens}; the engine told no probabilities of them"
     included = ", end token included" if reply.ended else ""
-    dictated = f", {reply.forced} of them not drawn" if reply.forced else ""
+    dictated = f", {reply.forced} not drawn" if reply.forced else ""
     return f"mean surprise {mean:.2f} bits, perplexity {perplexity:.3g} over {tokens}{included}{dictated}"

@@ -161,13 +161,15 @@ class GlassScreen(PaceScreen):
         self.glass.ask()
 
     def _mark_focus(self) -> None:
-        """Mark the token in focus in the transcript, and scroll to it; a reply that grows is followed anyway."""
+        """Mark the token in focus in the transcript, and scroll to it; follow a reply that grows, if that is wanted."""
         reply = self.glass.reply
         view = self.views.get(reply.turn_id) if reply else None
         if reply is None or view is None or not reply.tokens:
             return
         row = view.mark_token(reply.at)
-        if row is not None and (reply.focus is not None or not view.live):
+        if reply.focus is None and view.live:
+            self.transcript.follow()
+        elif row is not None:
             self.transcript.release_anchor()
             region = Region(0, view.virtual_region.y + row, 1, 1)
             self.transcript.scroll_to_region(region, animate=False, force=True)

@@ -16,15 +16,15 @@ class VersionScreen(GlassScreen):
 
     def __init__(self, bridge: Bridge, chat: Conversation) -> None:
         super().__init__(bridge, chat)
-        self._branching: tuple[int, int, int] | None = None
-        """(turn, index, token id) of a branch that waits for its reply to be stopped."""
+        self._branching: tuple[int, int, int, bool] | None = None
+        """(turn, index, token id, whether to pause then) of a branch that waits for its reply to be stopped."""
 
     def phase_changed(self) -> None:
         """Begin a branch that waited for its reply to end."""
         super().phase_changed()
         if self._branching is not None and self.chat.phase is Phase.READY:
-            (turn_id, index, token_id), self._branching = self._branching, None
-            self._begin_branch(turn_id, index, token_id, hold=True)
+            branch, self._branching = self._branching, None
+            self._begin_branch(*branch)
 
     @on(WhyView.Chosen)
     def _candidate_chosen(self, event: WhyView.Chosen) -> None:
@@ -38,12 +38,12 @@ class VersionScreen(GlassScreen):
         elif not self.chat.busy:
             self._begin_branch(event.turn_id, event.index, event.token_id)
         elif self.chat.live == event.turn_id and self.chat.stop():
-            self._branching = (event.turn_id, event.index, event.token_id)
+            self._branching = (event.turn_id, event.index, event.token_id, self.chat.pacing.holding)
             self.phase_changed()
         else:
             self.hint("One reply at a time: Esc stops the one being made.")
 
-    def _begin_branch(self, turn_id: int, index: int, token_id: int, *, hold: bool = False) -> None:
+    def _begin_branch(self, turn_id: int, index: int, token_id: int, hold: bool = False) -> None:
         if turn_id not in self.chat.tree or not self.chat.can_branch(turn_id):
             return  # a new chat or another model came in between
         self.chat.pacing.holding = hold
