@@ -16,7 +16,8 @@ from tinychat.ui.bridge import Bridge, Update
 from tinychat.ui.conversation import Conversation
 from tinychat.ui.glass import Glass
 from tinychat.ui.screens.pace_screen import PaceScreen
-from tinychat.ui.views.pane import ViewPane, ViewTabs
+from tinychat.ui.views.pane import ViewPane
+from tinychat.ui.views.tabs import ViewTabs
 from tinychat.ui.views.view import View
 from tinychat.ui.widgets.editor import Editor
 from tinychat.ui.widgets.sampler_panel import SamplerPanel
