@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from scripted_glass import described, explained, inspected
+from scripted_glass import described, explained, explained_text, inspected
 
 from tinychat.protocol import (
     CacheBlocks,
@@ -20,6 +20,7 @@ from tinychat.protocol import (
     EngineFailed,
     Event,
     Explain,
+    ExplainText,
     FinishReason,
     Generate,
     Inspect,
@@ -111,6 +112,8 @@ class ScriptedEngine:
         match command:
             case Explain():
                 self.emit(explained(command, said=command.index < self.lengths.get(command.turn_id, 0)))
+            case ExplainText():
+                self.emit(explained_text(command))
             case Inspect():
                 self.emit(inspected(command))
             case DescribePrompt():

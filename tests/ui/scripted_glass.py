@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
 
 from tinychat.protocol import (
+    BpeWalk,
     Candidate,
     DescribePrompt,
     Explain,
     Explained,
+    ExplainText,
     Inspect,
     LayerStatistics,
+    Merge,
     Piece,
     Probed,
     PromptDescribed,
     SamplerSettings,
     Span,
+    Split,
     Spread,
+    Symbol,
+    TextExplained,
 )
 
 CHANCES = (0.5, 0.25, 0.125, 0.0625, 0.03125)
@@ -92,6 +102,33 @@ def described(command: DescribePrompt, said: str = "What?", bos: tuple[int, ...]
         start += len(data)
     spans = (Span(0, 4, "template", "user"), Span(4, 5, "person", "user"), Span(5, 7, "template", "user"))
     return PromptDescribed(command.request_id, command.turn_id, tuple(pieces), spans, bos)
+
+
+MERGES: Final = {(b"e", b"r"): 1, (b"l", b"o"): 3, (b"lo", b"w"): 7, (b"h", b"i"): 1200}
+"""Rank of each pair that was learned; what it joins to has the id 1000 more."""
+
+
+def walked(data: bytes) -> Split:
+    """Return how a piece of text is merged, byte by byte."""
+    symbols = [bytes([byte]) for byte in data]
+    begun = tuple(Symbol(each, each[0]) for each in symbols)
+    merges: list[Merge] = []
+    while known := [(MERGES[pair], at) for at, pair in enumerate(pairwise(symbols)) if pair in MERGES]:
+        rank, at = min(known)
+        merges.append(Merge(at, 1000 + rank, rank, None, tuple(MERGES.get(pair) for pair in pairwise(symbols))))
+        symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]
+    split = Split("merged", data, begun, tuple(merges))
+    return Split("merged", data, begun, tuple(merges), tokens=split.after(len(merges)))
+
+
+def explained_text(command: ExplainText) -> TextExplained:
+    """Answer `ExplainText`: words with the space before them, merged as `MERGES` has it."""
+    return TextExplained(command.request_id, walk_of(re.findall(r"\s?\S+|\s", command.text)))
+
+
+def walk_of(words: Sequence[str]) -> BpeWalk:
+    """Return the walk of a text that is cut into these words."""
+    return BpeWalk(tuple(walked(word.encode("utf-8", "surrogatepass")) for word in words), 0, None, False)
 
 
 def _keep(alive: list[bool], removed: list[str], count: int, stage: str) -> None:

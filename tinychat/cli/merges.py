@@ -11,20 +11,13 @@ from rich.cells import cell_len
 from tinychat.cli.console import Results
 from tinychat.pictures import visible_bytes
 from tinychat.protocol import BpeWalk, Split, Symbol
+from tinychat.ui.split_remarks import split_remarks
 
 _AROUND: Final = 8
 """Symbols shown on either side of a merge."""
 _RULES: Final = {
     False: "Of all neighbours that a merge joins, the pair with the lowest rank goes first; of equals, the leftmost.",
     True: "Of all neighbours that make a token, those with the best score go first: rank 0 is the best of all merges.",
-}
-_FOUND: Final = {
-    "control": "A control token, found before the text is cut.",
-    "added": "An added token, found before the text is cut.",
-}
-_FALLBACKS: Final = {
-    "byte": "Byte fallback: characters that are no token begin as the tokens of their bytes.",
-    "unknown": "Characters that are no token become the one for unknown characters.",
 }
 
 Row = tuple[str, str, str, str]
@@ -71,22 +64,11 @@ def print_walk(results: Results, walk: BpeWalk) -> None:
     results.line(f"\n{_RULES[walk.by_score]}")
     for split in walk.splits:
         results.line(f"\n{visible_bytes(split.data)}")
-        for remark in _remarks(split):
+        for remark in split_remarks(split):
             results.line(f"  {remark}")
         _print_rows(results, [*_rows(split, results.styled)], with_score=walk.by_score)
     if walk.left_out:
         results.line(f"\n{walk.left_out:,} more pieces are not explained: the text is too long.")
-
-
-def _remarks(split: Split) -> Iterator[str]:
-    if found := _FOUND.get(split.kind):
-        yield found
-    if split.lost:
-        yield f"No token stands for {visible_bytes(split.lost)}: the model doesn't see it."
-    if split.kind == "merged":
-        yield from (_FALLBACKS[each] for each in sorted({symbol.fallback for symbol in split.symbols} - {""}))
-    if split.note:
-        yield split.note
 
 
 def _rows(split: Split, styled: bool) -> Iterator[Row]:

@@ -22,6 +22,8 @@ from tinychat.protocol import (
     Profiled,
     PromptDescribed,
     SetViews,
+    TextExplained,
+    TokenizerReady,
     View,
 )
 from tinychat.ui.bridge import Update
@@ -29,8 +31,9 @@ from tinychat.ui.conversation import Conversation
 from tinychat.ui.inquiry import Inquiry
 from tinychat.ui.measures import MEASURES, Measure
 from tinychat.ui.reply_tokens import ReplyTokens
+from tinychat.ui.typed_walk import TypedWalk
 
-VIEWS: Final = {"tokens": "t", "why": "w", "layers": "l", "prompt": "p", "time": "m"}
+VIEWS: Final = {"tokens": "t", "why": "w", "layers": "l", "prompt": "p", "time": "m", "bpe": "b"}
 """The names of the views, as `run --view` takes them, and the key of each."""
 _COSTLY: Final[dict[str, View]] = {"layers": "layers", "time": "time"}
 
@@ -55,6 +58,7 @@ class Glass:
         self.bandwidth: Bandwidth | None = None
         self.cache_bytes = 0
         """What the caches hold now."""
+        self.typed = TypedWalk(send, chat)
         self._why = Inquiry(send)
         self._layers = Inquiry(send)
         self._prompt = Inquiry(send)
@@ -112,6 +116,8 @@ class Glass:
 
     def ask(self) -> None:
         """Ask what the open view lacks; called again and again."""
+        if self.view == "bpe":
+            self.typed.ask()
         reply = self.reply
         if reply is None or self.turn_id is None:
             return
@@ -136,6 +142,8 @@ class Glass:
                 self.explained = update
             case PromptDescribed() if self._prompt.answered(update.request_id):
                 self.described = update
+            case TextExplained() | TokenizerReady():
+                self.typed.take(update)
             case Probed():
                 self._take_probed(update)
             case Profiled(turn_id=turn_id):

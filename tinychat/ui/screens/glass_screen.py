@@ -47,7 +47,8 @@ class GlassScreen(PaceScreen):
         """Show what happened, and ask what the open view lacks."""
         updates = list(updates)
         super().take(updates)
-        if self.follow_choice() or (self.glass.view and updates):
+        chosen, typed = self.follow_choice(), self.follow_typed()
+        if chosen or typed or (self.glass.view and updates):
             self.pane.update()
         if self.glass.view:
             self.glass.ask()
@@ -68,12 +69,17 @@ class GlassScreen(PaceScreen):
             self._draw_reply(turn_id)
         return True
 
+    def follow_typed(self) -> bool:
+        """Have the view of BPE look at what is in the prompt; return whether that is something else now."""
+        return self.glass.view == "bpe" and self.glass.typed.follow(self.editor.draft)
+
     # Views
 
     def open_view(self, name: str, *, enter: bool = True) -> None:
         """Open a view and go to it; an empty name closes the one that is open and goes back to the prompt."""
         self.glass.open(name)
         self.set_class(bool(name), "-view")
+        self.follow_typed()
         self.pane.show()
         if name:
             self._last_view = name
@@ -180,7 +186,7 @@ class GlassScreen(PaceScreen):
         view = None if turn_id is None else self.views.get(turn_id)
         if view is None or view.turn.role != "assistant":
             return
-        looked_into = self.glass.view not in ("", "prompt") and turn_id == self.glass.turn_id
+        looked_into = self.glass.view not in ("", "prompt", "bpe") and turn_id == self.glass.turn_id
         wanted = self._as_tokens.get(view.turn.turn_id, looked_into)
         view.show_tokens(self.glass.measure if wanted else None)
 

@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from tinychat.ui.glass import Glass
+from tinychat.ui.views.bpe import BpeView
 from tinychat.ui.views.layers import LayersView
 from tinychat.ui.views.prompt import PromptView
 from tinychat.ui.views.tabs import ViewTabs
@@ -16,7 +17,7 @@ from tinychat.ui.views.tokens import TokensView
 from tinychat.ui.views.view import View
 from tinychat.ui.views.why import WhyView
 
-_CLASSES: Final[tuple[type[View], ...]] = (TokensView, WhyView, LayersView, PromptView, TimeView)
+_CLASSES: Final[tuple[type[View], ...]] = (TokensView, WhyView, LayersView, PromptView, TimeView, BpeView)
 
 
 class ViewPane(Vertical):

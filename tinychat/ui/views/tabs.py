@@ -12,7 +12,7 @@ from tinychat.ui.widgets.line_widget import Line, LineWidget, Span, cells
 
 
 class ViewTabs(LineWidget):
-    """`t tokens  w why  l layers  p prompt  m time      Esc closes`; a click opens a view."""
+    """`t tokens  w why  l layers  p prompt  m time  b bpe      Esc closes`; a click opens a view."""
 
     COMPONENT_CLASSES = {"tabs--key", "tabs--name", "tabs--open", "tabs--rule"}
 
