@@ -12,6 +12,8 @@ from tinychat.models.cache import AttentionSpec, rotaries
 from tinychat.models.paged import BLOCK, MARGIN, STEP, TILE, BlockPool, BlockTable
 from tinychat.models.rope import Rotary
 
+_TWICE: Final = {1: torch.int16, 2: torch.int32, 4: torch.int64}
+"""Bytes of a number -> numbers of twice the size."""
 _LARGEST: Final = 127
 """Of int8 codes."""
 
@@ -79,16 +81,17 @@ class PagedCache:
         if self.scales is not None:
             keys, self.scales[0][blocks, :, rows] = quantise(keys)
             values, self.scales[1][blocks, :, rows] = quantise(values)
-        pairs = keys.to(self.dtype).unflatten(-1, (-1, 2))
-        self.keys[blocks, :, rows // TILE, :, rows % TILE] = pairs
+        pairs = _pairs(keys.to(self.dtype).unflatten(-1, (-1, 2)))
+        _pairs(self.keys)[blocks, :, rows // TILE, :, rows % TILE] = pairs
         self.values[blocks, :, rows] = values.to(self.dtype)
 
     def read(self, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return copies of keys and values [K, end - start, D]; those of int8 become bf16."""
         first = start // BLOCK
         blocks = self.table.blocks[first : -(-end // BLOCK)].long()
-        # [n, K, BLOCK / TILE, D / 2, TILE, 2] -> [n, K, BLOCK, D]
-        keys = self.keys[blocks].permute(0, 1, 2, 4, 3, 5).flatten(4).flatten(2, 3)
+        # [n, K, BLOCK / TILE, D / 2, TILE] of pairs -> [n, K, BLOCK, D]
+        pairs = _pairs(self.keys)[blocks].transpose(3, 4).clone(memory_format=torch.contiguous_format)
+        keys = pairs.view(self.dtype).flatten(2, 3)
         both = []
         for place, found in enumerate((keys, self.values[blocks])):
             if self.scales is not None:
@@ -208,6 +211,11 @@ def _by_window(attention: Sequence[AttentionSpec]) -> dict[int | None, list[Atte
     for spec in attention:
         found.setdefault(spec.window, []).append(spec)
     return found
+
+
+def _pairs(keys: torch.Tensor) -> torch.Tensor:
+    """Return keys [..., 2] as [...], each pair one number of twice the size: half as many to be moved."""
+    return keys.view(_TWICE[keys.itemsize])[..., 0]
 
 
 def quantise(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
