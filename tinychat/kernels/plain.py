@@ -168,8 +168,9 @@ def append_attend(
         query, key = rotate(query.float(), cos, sin), rotate(key.float(), cos, sin)
     store.write(length, key, value)
     first = 0 if attention.window is None else max(0, length + 1 - attention.window)
-    keys, values = store.read(first, end)
-    return attend(query.to(keys.dtype), keys, values, attention).reshape(tokens, heads * size).to(qkv.dtype)
+    # In the numbers of the products before and after it: fp32, unless the processor is faster by bf16.
+    query, keys, values = (each.to(qkv.dtype) for each in (query, *store.read(first, end)))
+    return attend(query, keys, values, attention).reshape(tokens, heads * size)
 
 
 def attend(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, attention: Attention) -> torch.Tensor:

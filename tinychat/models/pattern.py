@@ -33,7 +33,7 @@ def attention_pattern(qkv: torch.Tensor, cache: Cache, rows: int | None = None) 
         query = plain.rotate(query.float(), cos, sin)
     first = 0 if spec.window is None else max(0, end - rows + 1 - spec.window)
     keys, _ = cache.read(first, end)  # [K, S, D]
-    grouped = query.to(keys.dtype).float().unflatten(1, (kv_heads, -1)).permute(1, 2, 0, 3)  # [K, H / K, T, D]
+    grouped = query.to(qkv.dtype).float().unflatten(1, (kv_heads, -1)).permute(1, 2, 0, 3)  # [K, H / K, T, D]
     scores = grouped @ keys.float()[:, None].transpose(-1, -2) * spec.scale  # [K, H / K, T, S]
     if spec.softcap is not None:
         scores = plain.softcap(scores, spec.softcap)
