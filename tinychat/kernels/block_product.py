@@ -14,14 +14,12 @@ import torch
 from numba import njit, prange
 
 from tinychat.kernels.numbers import COMPILED, array
-from tinychat.kernels.tile import GROUP, MANY, ROWS, product_of_many, product_of_one
+from tinychat.kernels.tile import GROUP, MANY, ROWS, product_of_many, product_of_one, taken_by_many
 
 _CODE: Final = {torch.uint8: np.uint8(0), torch.int8: np.int8(0)}
 _SCALE: Final = {torch.float16: np.uint16(0), torch.float32: np.float32(0)}
 """What tells the compiled code the size of codes and scales."""
 _LARGEST: Final = 32767
-_ALONE: Final = 2
-"""Tokens over a multiple of MANY that are multiplied one by one; more of them take as long as MANY."""
 
 
 class BlockProduct:
@@ -53,8 +51,7 @@ class BlockProduct:
             out = torch.empty(1, self._tiles * ROWS)
             _one(x.data_ptr(), self._width, *self._at, out.data_ptr(), *self._kinds)
             return out
-        left = tokens % MANY
-        padded = tokens - left if left <= _ALONE else tokens - left + MANY
+        padded = taken_by_many(tokens)
         out = torch.empty(max(padded, tokens), self._tiles * ROWS)
         _many(x.data_ptr(), tokens, padded, self._width, *self._at, out.data_ptr(), *self._kinds)
         return out[:tokens]

@@ -16,12 +16,22 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tinychat.kernels.numbers import COMPILED
-from tinychat.kernels.tile import AHEAD, FLOAT, INT, LONG, MANY, ROWS, multiply_add, number, prefetch, splat
+from tinychat.kernels.tile import (
+    AHEAD,
+    FLOAT,
+    INT,
+    LONG,
+    MANY,
+    ROWS,
+    multiply_add,
+    number,
+    prefetch,
+    splat,
+    taken_by_many,
+)
 
 _FLOATS: Final = ir.VectorType(FLOAT, ROWS)
 _INTS: Final = ir.VectorType(INT, ROWS)
-_ALONE: Final = 2
-"""Tokens over a multiple of MANY that are multiplied one by one; more of them take as long as MANY."""
 
 
 class DenseProduct:
@@ -40,16 +50,14 @@ class DenseProduct:
         assert x.shape[1] == self._width
         assert x.is_contiguous()
         assert x.dtype == torch.float32
-        out = torch.empty(tokens, self._count * ROWS)
+        rows = max(taken_by_many(tokens), tokens) if tokens > 1 else 1
+        out = torch.empty(rows, self._count * ROWS)
         if tokens == 1:
             _one(x.data_ptr(), self._width, *self._at, out.data_ptr())
             return out
-        left = tokens % MANY
-        if left > _ALONE:
-            padded = tokens - left + MANY
-            x = torch.cat((x, x.new_zeros(padded - tokens, self._width)))
-            out = torch.empty(padded, self._count * ROWS)
-        _many(x.data_ptr(), x.shape[0], self._width, *self._at, out.data_ptr())
+        if rows > tokens:
+            x = torch.cat((x, x.new_zeros(rows - tokens, self._width)))
+        _many(x.data_ptr(), rows, self._width, *self._at, out.data_ptr())
         return out[:tokens]
 
 

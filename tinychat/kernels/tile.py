@@ -29,6 +29,8 @@ GROUP: Final = 32
 MANY: Final = 8
 """Tokens that `product_of_many` takes at once: enough independent sums to keep the multipliers busy."""
 
+_ALONE: Final = 2
+"""Tokens over a multiple of MANY that are multiplied one by one; more of them take as long as MANY."""
 LINE: Final = 64
 """Bytes that memory is read by."""
 AHEAD: Final = 2048
@@ -37,6 +39,15 @@ _PAIRS: Final = GROUP // 2
 _BYTE, _WORD, INT, LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 FLOAT, _HALF = ir.FloatType(), ir.HalfType()
 _REORDER: Final = ("contract", "reassoc")
+
+
+def taken_by_many(tokens: int) -> int:
+    """Return how many tokens are multiplied MANY at a time: a multiple of it.
+
+    Where that is more than there are, the last ones are none; where it is less, those left over go one by one.
+    """
+    left = tokens % MANY
+    return tokens - left if left <= _ALONE else tokens - left + MANY
 
 
 def tile_bytes(bits: int) -> int:
