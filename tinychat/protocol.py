@@ -224,6 +224,16 @@ class Inspect:
 
 
 @dataclass(frozen=True, slots=True)
+class Lens:
+    """Ask what the model would have said after each layer, in place of a token; answered by `Lensed`, between tokens or
+    while paused."""
+
+    request_id: int
+    turn_id: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class DescribePrompt:
     """Ask for the pieces of the prompt of a turn; answered by `PromptDescribed`."""
 
@@ -262,6 +272,7 @@ Command = (
     | ExplainText
     | Explain
     | Inspect
+    | Lens
     | DescribePrompt
     | SetViews
     | Unload
@@ -704,6 +715,40 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
+class LensLayer:
+    """What the final norm and the head make of the residual stream after a layer."""
+
+    best: tuple[Alternative, ...]
+    """The tokens that would be most probable, best first."""
+    rank: int | None = None
+    """Of the token that was said, from 1; None: none was yet."""
+    probability: float | None = None
+    """Likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lensed:
+    """The answer to `Lens`. The model is run again for it, over what the caches hold."""
+
+    request_id: int
+    turn_id: int
+    index: int
+    chosen: int | None = None
+    """Id of the token that was said; None: none was yet."""
+    layers: tuple[LensLayer, ...] = ()
+    problem: str = ""
+    """Why there is no answer, as a sentence; empty: there is."""
+
+    @property
+    def settled(self) -> int | None:
+        """The first layer from which on the token that was said is the most probable; None: it isn't after the last."""
+        first = len(self.layers)
+        while first and self.layers[first - 1].rank == 1:
+            first -= 1
+        return first if first < len(self.layers) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Profiled:
     """Where the time of one token went, in milliseconds: a sample, while `time` is looked at."""
 
@@ -830,6 +875,7 @@ Event = (
     | Paused
     | Explained
     | Probed
+    | Lensed
     | Profiled
     | Bandwidth
     | PromptDescribed

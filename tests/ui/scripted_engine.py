@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from scripted_glass import described, explained, explained_text, inspected
+from scripted_glass import described, explained, explained_text, inspected, lensed
 
 from tinychat.protocol import (
     CacheBlocks,
@@ -25,6 +25,7 @@ from tinychat.protocol import (
     Generate,
     Inspect,
     LayerCache,
+    Lens,
     LoadModel,
     MemoryStats,
     ModelInfo,
@@ -116,6 +117,8 @@ class ScriptedEngine:
                 self.emit(explained_text(command))
             case Inspect():
                 self.emit(inspected(command))
+            case Lens():
+                self.emit(lensed(command))
             case DescribePrompt():
                 self.emit(described(command))
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from tinychat.protocol import (
+    Alternative,
     BpeWalk,
     Candidate,
     DescribePrompt,
@@ -17,6 +18,9 @@ from tinychat.protocol import (
     ExplainText,
     Inspect,
     LayerStatistics,
+    Lens,
+    Lensed,
+    LensLayer,
     Merge,
     Piece,
     Probed,
@@ -89,6 +93,17 @@ def probed(turn_id: int, index: int, request_id: int | None = None, layers: int 
 def inspected(command: Inspect) -> Probed:
     """Answer `Inspect`."""
     return probed(command.turn_id, command.index, command.request_id)
+
+
+def lensed(command: Lens, ranks: tuple[int, ...] = (900, 3, 1, 2, 1, 1)) -> Lensed:
+    """Answer `Lens`: the candidates, in another order a layer; the first of them was said and settles at layer 4."""
+    layers: list[LensLayer] = []
+    for rank in ranks:
+        order = [*range(1, rank), 0, *range(rank, len(IDS))] if rank <= len(IDS) else [*range(1, len(IDS))]
+        best = zip(order, CHANCES, strict=False)
+        probability = CHANCES[rank - 1] if rank <= len(CHANCES) else 0.00001
+        layers.append(LensLayer(tuple(Alternative(IDS[n], PIECES[n], chance) for n, chance in best), rank, probability))
+    return Lensed(command.request_id, command.turn_id, command.index, IDS[0], tuple(layers))
 
 
 def described(command: DescribePrompt, said: str = "What?", bos: tuple[int, ...] = (0,)) -> PromptDescribed:

@@ -16,6 +16,8 @@ from tinychat.protocol import (
     Explained,
     ExplainText,
     Inspect,
+    Lens,
+    Lensed,
     Pace,
     Probed,
     PromptDescribed,
@@ -32,9 +34,21 @@ if TYPE_CHECKING:
     from tinychat.engine.loading import Session
     from tinychat.engine.reply import Reply
 
-AT_ONCE: Final = (Cancel, DescribePrompt, Explain, ExplainText, Inspect, Pace, SetSampler, SetViews, Shutdown, Tokenize)
+AT_ONCE: Final = (
+    Cancel,
+    DescribePrompt,
+    Explain,
+    ExplainText,
+    Inspect,
+    Lens,
+    Pace,
+    SetSampler,
+    SetViews,
+    Shutdown,
+    Tokenize,
+)
 """Commands that don't wait for the end of a reply or a load."""
-Question = Tokenize | ExplainText | Explain | Inspect | DescribePrompt
+Question = Tokenize | ExplainText | Explain | Inspect | Lens | DescribePrompt
 """Those that only ask."""
 _NO_VOCABULARY: Final = "No vocabulary has been read yet, so there is nothing to tell of a text."
 _NO_MODEL: Final = "No model is loaded, so there is nothing to tell of a turn."
@@ -61,13 +75,17 @@ def answer(question: Question, opened: Opened | None, session: Session | None, r
             return Explained(question.request_id, question.turn_id, question.index, problem=_NO_MODEL)
         if isinstance(question, Inspect):
             return Probed(question.turn_id, question.index, request_id=question.request_id, problem=_NO_MODEL)
+        if isinstance(question, Lens):
+            return Lensed(question.request_id, question.turn_id, question.index, problem=_NO_MODEL)
         return PromptDescribed(question.request_id, question.turn_id, problem=_NO_MODEL)
-    from tinychat.engine import explaining
+    from tinychat.engine import explaining, lens
 
     if isinstance(question, DescribePrompt):
         return explaining.describe_prompt(session, question)
     if isinstance(question, Inspect):
         return explaining.inspect(session, question.turn_id, question.index, question.request_id)
+    if isinstance(question, Lens):
+        return lens.lens(session, question)
     if reply is not None and reply.turn_id == question.turn_id:
         return explaining.explain(session, question, reply.settings, reply.ahead)
     return explaining.explain(session, question)

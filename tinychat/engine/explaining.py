@@ -93,17 +93,32 @@ def explain(
 @torch.inference_mode()
 def inspect(session: Session, turn_id: int, index: int, request_id: int | None = None) -> Probed:
     """Run the model once more at the place that decided a token, with open taps."""
-    turn = session.records.get(turn_id)
-    if turn is None:
-        return Probed(turn_id, index, request_id=request_id, problem=_FORGOTTEN)
-    if problem := _outside(turn, index):
-        return Probed(turn_id, index, request_id=request_id, problem=problem)
     probe = LayerProbe(session.info.layers, 1)
     try:
-        session.context.look([*turn.prompt.ids, *turn.ids[:index]], probe)
+        session.context.look(ids_before(session, turn_id, index), probe)
     except TinychatError as error:
         return Probed(turn_id, index, request_id=request_id, problem=error.summary)
     return Probed(turn_id, index, probe.statistics(0), request_id, recomputed=True)
+
+
+def ids_before(session: Session, turn_id: int, index: int) -> list[int]:
+    """Return all ids that came before a token of a turn, or before the one that would be next.
+
+    Raises:
+        TinychatError: There is no such turn any more, or no such token.
+    """
+    turn = session.records.get(turn_id)
+    if turn is None:
+        raise TinychatError(_FORGOTTEN)
+    if problem := _outside(turn, index):
+        raise TinychatError(problem)
+    return [*turn.prompt.ids, *turn.ids[:index]]
+
+
+def id_of(session: Session, turn_id: int, index: int) -> int | None:
+    """Return the id of a token that was said, None where none was yet."""
+    turn = session.records.get(turn_id)
+    return turn.tokens[index].token_id if turn is not None and index < len(turn.tokens) else None
 
 
 def _outside(turn: TurnRecord, index: int) -> str:

@@ -36,6 +36,7 @@ from tinychat.protocol import (
     Generate,
     Inspect,
     LayerCache,
+    Lens,
     LoadModel,
     MemoryStats,
     ModelLoading,
@@ -208,7 +209,7 @@ class LocalEngine:
                 self._reply.pace(command)
             case SetViews():
                 self._views.wanted = command.views
-            case Tokenize() | ExplainText() | Explain() | Inspect() | DescribePrompt():
+            case Tokenize() | ExplainText() | Explain() | Inspect() | Lens() | DescribePrompt():
                 self._outbox.put(answer(command, self._opened, self._session, self._reply))
 
     def _cancel_turn(self, turn_id: int | None) -> None:

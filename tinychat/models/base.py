@@ -71,6 +71,9 @@ class Model(Protocol):
     ) -> torch.Tensor:
         """The same without the head: what it reads, activations [1, C] or [T, C]."""
 
+    def normed(self, residual: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
+        """Add `delta` to the residual stream, fp32 [T, C], in place; return what the head reads, activations [T, C]."""
+
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """Return logits, fp32 [T, V], for what the head reads, [T, C]."""
 

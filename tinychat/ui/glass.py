@@ -17,6 +17,8 @@ from tinychat.protocol import (
     Explain,
     Explained,
     Inspect,
+    Lens,
+    Lensed,
     ModelReady,
     Probed,
     Profiled,
@@ -33,7 +35,7 @@ from tinychat.ui.measures import MEASURES, Measure
 from tinychat.ui.reply_tokens import ReplyTokens
 from tinychat.ui.typed_walk import TypedWalk
 
-VIEWS: Final = {"tokens": "t", "why": "w", "layers": "l", "prompt": "p", "time": "m", "bpe": "b"}
+VIEWS: Final = {"tokens": "t", "why": "w", "layers": "l", "lens": "g", "prompt": "p", "time": "m", "bpe": "b"}
 """The names of the views, as `run --view` takes them, and the key of each."""
 _COSTLY: Final[dict[str, View]] = {"layers": "layers", "time": "time"}
 
@@ -55,12 +57,14 @@ class Glass:
         self.explained: Explained | None = None
         self.described: PromptDescribed | None = None
         self.inspected: Probed | None = None
+        self.lensed: Lensed | None = None
         self.bandwidth: Bandwidth | None = None
         self.cache_bytes = 0
         """What the caches hold now."""
         self.typed = TypedWalk(send, chat)
         self._why = Inquiry(send)
         self._layers = Inquiry(send)
+        self._lens = Inquiry(send)
         self._prompt = Inquiry(send)
         self._looked: frozenset[View] = frozenset()
 
@@ -73,6 +77,12 @@ class Glass:
     def paused_here(self) -> bool:
         """Whether the reply looked at waits before its next token."""
         return self.chat.pacing.paused and self.chat.live == self.turn_id
+
+    @property
+    def followed(self) -> bool:
+        """Whether tokens come and the newest is followed: what is asked of one would be of the past when answered."""
+        reply = self.reply
+        return reply is not None and self.chat.live == self.turn_id and reply.focus is None and not self.paused_here
 
     @property
     def why_index(self) -> int:
@@ -127,8 +137,10 @@ class Glass:
             said = index <= reply.newest
             self._why.want((turn_id, index, sampler, said), lambda n: Explain(n, turn_id, index, sampler))
         elif self.view == "layers" and (at := reply.at) >= 0 and at not in reply.probes:
-            if self.chat.live != turn_id or reply.focus is not None or self.paused_here:
+            if not self.followed:
                 self._layers.want((turn_id, at), lambda n: Inspect(n, turn_id, at))
+        elif self.view == "lens" and (at := reply.at) >= 0 and not self.followed:
+            self._lens.want((turn_id, at), lambda n: Lens(n, turn_id, at))
         elif self.view == "prompt":
             rendered = reply.prefill is not None or bool(reply.tokens)
             self._prompt.want((turn_id, rendered), lambda n: DescribePrompt(n, turn_id))
@@ -146,6 +158,8 @@ class Glass:
                 self.typed.take(update)
             case Probed():
                 self._take_probed(update)
+            case Lensed() if self._lens.answered(update.request_id):
+                self.lensed = update
             case Profiled(turn_id=turn_id):
                 if reply := self.chat.replies.get(turn_id):
                     reply.profiles.append(update)
@@ -166,9 +180,9 @@ class Glass:
 
     def _start_anew(self) -> None:
         """Another model is there: what was asked of the one before is not its answer."""
-        for inquiry in (self._why, self._layers, self._prompt):
+        for inquiry in (self._why, self._layers, self._lens, self._prompt):
             inquiry.forget()
-        self.explained = self.described = self.inspected = None
+        self.explained = self.described = self.inspected = self.lensed = None
         self.bandwidth = None
         if self._looked:
             self._send(SetViews(self._looked))

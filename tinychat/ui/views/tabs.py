@@ -12,7 +12,7 @@ from tinychat.ui.widgets.line_widget import Line, LineWidget, Span, cells
 
 
 class ViewTabs(LineWidget):
-    """`t tokens  w why  l layers  p prompt  m time  b bpe      Esc closes`; a click opens a view."""
+    """`t tokens  w why  l layers  g lens  p prompt  m time  b bpe      Esc closes`; a click opens a view."""
 
     COMPONENT_CLASSES = {"tabs--key", "tabs--name", "tabs--open", "tabs--rule"}
 
@@ -50,11 +50,12 @@ class ViewTabs(LineWidget):
             else:
                 line += [(f" {key}", "tabs--key"), (f" {name} ", "tabs--name")]
             self._places.append((start, cells(tuple(line)), name))
-        closing: Line = (("─ ", "tabs--rule"), ("Esc closes", "tabs--name"), (" ─", "tabs--rule"))
-        space = width - cells(tuple(line)) - cells(closing)
-        if space < 0:
-            closing, space = (), max(0, width - cells(tuple(line)))
-        return [(*line, ("─" * space, "tabs--rule"), *closing)]
+        space = width - cells(tuple(line))
+        closings: list[Line] = [
+            (("─ ", "tabs--rule"), (text, "tabs--name"), (" ─", "tabs--rule")) for text in ("Esc closes", "Esc")
+        ]
+        closing = next((each for each in closings if cells(each) <= space), ())
+        return [(*line, ("─" * max(0, space - cells(closing)), "tabs--rule"), *closing)]
 
     def on_click(self, event: events.Click) -> None:
         """Choose the view that was clicked."""

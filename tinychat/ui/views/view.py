@@ -17,6 +17,8 @@ from tinychat.ui.widgets.token_section import HEAT
 from tinychat.ui.wrapping import WrappedText
 
 NOTHING: Final = "Nothing to look at yet: ask something."
+PLAYING: Final = "Tokens are coming: choose one (←), or have the reply wait (F7)."
+"""Of a view that the model is run again for."""
 
 
 class View(LineWidget, can_focus=True):
