@@ -241,6 +241,15 @@ class DescribePrompt:
     turn_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class MapCache:
+    """Ask what the caches hold and how it came there; answered by `CacheMapped`, between tokens if need be."""
+
+    request_id: int
+    position: int = 0
+    """Where a person looks: the tokens around it are told by name."""
+
+
 View = Literal["layers", "time"]
 """What costs the engine something while somebody looks: statistics of the layers, a profile of a token's time."""
 
@@ -274,6 +283,7 @@ Command = (
     | Inspect
     | Lens
     | DescribePrompt
+    | MapCache
     | SetViews
     | Unload
     | Shutdown
@@ -788,6 +798,122 @@ class PromptDescribed:
     """Why there is no answer, as a sentence; empty: there is."""
 
 
+Arrival = Literal["reused", "computed", "drawn", "accepted", "guessed"]
+"""How the last turn got a token into the caches: it was there before; it was computed with the prompt; it was computed
+after it was drawn; it had been guessed, and was then drawn; it is a guess, not judged yet or about to be taken off."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRun:
+    """Positions that follow each other and have all this in common."""
+
+    start: int
+    end: int
+    """The first position after it."""
+    arrival: Arrival
+    origin: Literal["template", "person", "model", "unknown"] = "unknown"
+    """unknown: what is kept of the turn is gone."""
+    role: str = ""
+    message: int = 0
+    """Which message of the conversation it belongs to, from 1; 0: the template, or unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedBlock:
+    """A block of a sequence."""
+
+    number: int
+    """Its place in the pool."""
+    references: int
+    """How many sequences name it; whoever writes into a block that several name takes a copy first."""
+    sharers: tuple[int, ...] = ()
+    """Which of the kept sequences name it, too: indices into `CacheMapped.kept`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedTable:
+    """The blocks of the growing sequence, in the layers that see equally far."""
+
+    layers: int
+    """How many layers."""
+    window: int | None
+    """Positions a token sees there, itself included; None: all."""
+    first: int
+    """Blocks that were let go behind the window: `blocks` begins with the one after them."""
+    blocks: tuple[CachedBlock, ...]
+    free: int
+    """Blocks of the pool that nobody names."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSequence:
+    """A sequence that is kept beside the growing one, so that it needn't be computed again."""
+
+    length: int
+    common: int
+    """Tokens it begins with that are the growing one's, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTotals:
+    """What happened in the caches since the model was loaded."""
+
+    reused: int = 0
+    """Tokens of prompts that were there before. With `computed` they are all of the prompts that were read."""
+    computed: int = 0
+    """Tokens of prompts that were computed."""
+    recomputed: int = 0
+    """Tokens that were computed again within a reply, since the model turns longer sequences by other angles."""
+    trims: int = 0
+    """How often a prompt used only the beginning of what was there, so that the rest was taken off the sequence."""
+    trimmed: int = 0
+    """Tokens that were taken off by that; those of a sequence that is kept aren't lost."""
+    refused: int = 0
+    """Guessed tokens that were taken off since another one was drawn."""
+    forks: int = 0
+    """Sequences that were put aside, sharing blocks with the one that goes on."""
+    returns: int = 0
+    """How often one of them was taken up again."""
+    copies: int = 0
+    """Blocks that were copied since a sequence wrote into one that another one names."""
+    failures: int = 0
+    """How often a block was asked for and there was none."""
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of all prompts' tokens that were there before; 0 where there were no prompts."""
+        return self.reused / max(1, self.reused + self.computed)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMapped:
+    """The answer to `MapCache`: the sequence that grows, position by position, and those that are kept beside it."""
+
+    request_id: int
+    length: int = 0
+    """Tokens of the growing sequence."""
+    capacity: int = 0
+    runs: tuple[CachedRun, ...] = ()
+    """They follow each other and cover all positions."""
+    block: int = 32
+    """Tokens of a block."""
+    tables: tuple[CachedTable, ...] = ()
+    """One for each window there is among the layers."""
+    kept: tuple[KeptSequence, ...] = ()
+    """Older ones first."""
+    token_bytes: tuple[int, ...] = ()
+    """Bytes that a token takes in each layer."""
+    dtype: str = ""
+    """Of keys and values."""
+    totals: CacheTotals = CacheTotals()
+    first_piece: int = 0
+    """Position of the first of `pieces`."""
+    pieces: tuple[Piece, ...] = ()
+    """The tokens around the position that was asked about; `start` is 0 for all."""
+    problem: str = ""
+    """Why there is no answer, as a sentence; empty: there is."""
+
+
 FinishReason = Literal["eos", "stop", "length", "context", "cancelled", "failed"]
 """failed: an error stopped it; `EngineFailed` follows, and what was said is kept."""
 
@@ -879,6 +1005,7 @@ Event = (
     | Profiled
     | Bandwidth
     | PromptDescribed
+    | CacheMapped
     | TurnFinished
     | Notice
     | EngineFailed

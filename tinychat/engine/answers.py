@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tinychat.engine.opening import Opened
 from tinychat.protocol import (
+    CacheMapped,
     Cancel,
     DescribePrompt,
     Event,
@@ -18,6 +19,7 @@ from tinychat.protocol import (
     Inspect,
     Lens,
     Lensed,
+    MapCache,
     Pace,
     Probed,
     PromptDescribed,
@@ -41,6 +43,7 @@ AT_ONCE: Final = (
     ExplainText,
     Inspect,
     Lens,
+    MapCache,
     Pace,
     SetSampler,
     SetViews,
@@ -48,7 +51,7 @@ AT_ONCE: Final = (
     Tokenize,
 )
 """Commands that don't wait for the end of a reply or a load."""
-Question = Tokenize | ExplainText | Explain | Inspect | Lens | DescribePrompt
+Question = Tokenize | ExplainText | Explain | Inspect | Lens | DescribePrompt | MapCache
 """Those that only ask."""
 _NO_VOCABULARY: Final = "No vocabulary has been read yet, so there is nothing to tell of a text."
 _NO_MODEL: Final = "No model is loaded, so there is nothing to tell of a turn."
@@ -77,8 +80,13 @@ def answer(question: Question, opened: Opened | None, session: Session | None, r
             return Probed(question.turn_id, question.index, request_id=question.request_id, problem=_NO_MODEL)
         if isinstance(question, Lens):
             return Lensed(question.request_id, question.turn_id, question.index, problem=_NO_MODEL)
+        if isinstance(question, MapCache):
+            return CacheMapped(question.request_id, problem="No model is loaded, so there are no caches.")
         return PromptDescribed(question.request_id, question.turn_id, problem=_NO_MODEL)
-    from tinychat.engine import explaining, lens
+    from tinychat.engine import cache_map, explaining, lens
+
+    if isinstance(question, MapCache):
+        return cache_map.map_cache(session, question)
 
     if isinstance(question, DescribePrompt):
         return explaining.describe_prompt(session, question)

@@ -7,6 +7,7 @@ from typing import Final
 
 import torch
 
+from tinychat.engine.arrivals import COMPUTED, DRAWN, GUESSED, REUSED, CacheCounts
 from tinychat.errors import OutOfMemory, TinychatError
 from tinychat.models.base import Model
 from tinychat.models.paged import STEP
@@ -32,6 +33,9 @@ class Context:
         self.model = model
         self.capacity = capacity
         self.ids: list[int] = []
+        self.arrivals = bytearray()
+        """How each of `ids` came here, see `arrivals.py`."""
+        self.counts = CacheCounts()
         self.sequence = PagedCaches.reserve(model.attention, capacity, dtype, model.device, model.kernels)
         self._kept: list[tuple[list[int], PagedCaches]] = []
         """Older ones first."""
@@ -73,6 +77,11 @@ class Context:
         """The ids of every sequence there is, the growing one last."""
         return (*(tuple(ids) for ids, _ in self._kept), tuple(self.ids))
 
+    @property
+    def kept(self) -> tuple[tuple[list[int], PagedCaches], ...]:
+        """The ids and caches of the sequences that are kept beside the growing one, older ones first."""
+        return tuple(self._kept)
+
     def reuse(self, prompt: Sequence[int], most: int | None = None) -> int:
         """Keep the longest prefix of `prompt` that any cache holds, at most `most` ids of it; return its length.
 
@@ -94,6 +103,7 @@ class Context:
             self._kept.remove(found)
             self._kept.append((self.ids, self.sequence))
             self.ids, self.sequence = found
+            self.counts.returns += 1
         self._target = len(prompt)
         if not usable:
             self.recomputed = (
@@ -104,7 +114,9 @@ class Context:
             same = 0
         if same < len(self.ids) - 1:
             self._keep()
+        self.counts.prompt_began(same, len(self.ids))
         self._trim(same)
+        self.arrivals[:] = REUSED * same
         self.sequence.fit(len(prompt))
         return same
 
@@ -126,7 +138,7 @@ class Context:
 
     def verify(self, ids: Sequence[int], probe: Probe = CLOSED) -> torch.Tensor:
         """Append `ids` and return the logits after each of them, fp32 [T, V]; as `forward` otherwise."""
-        self.states = self._append(ids, probe, every_position=True)
+        self.states = self._append(ids, probe, every_position=True, later=GUESSED)
         return self._head(self.states, probe)
 
     def look(self, ids: Sequence[int], probe: Probe = CLOSED) -> torch.Tensor:
@@ -170,6 +182,7 @@ class Context:
     def trim(self, length: int) -> None:
         """Forget all ids from position `length` on, if there are any."""
         if length < len(self.ids):
+            self.counts.refused += self.arrivals.count(GUESSED, length)
             self._trim(length)
 
     def clear(self) -> None:
@@ -179,17 +192,20 @@ class Context:
         while self._kept:
             self._drop()
 
-    def _append(self, ids: Sequence[int], probe: Probe, *, every_position: bool) -> torch.Tensor:
-        """Return what the head reads: of the last id, or of each."""
+    def _append(self, ids: Sequence[int], probe: Probe, *, every_position: bool, later: bytes = DRAWN) -> torch.Tensor:
+        """Return what the head reads: of the last id, or of each. `later`: how those after the first come here, where
+        they are none of a prompt's."""
         before = len(self.ids)
         total = max(before + len(ids), self._target)
         if before and self.sequence.turned != self.sequence.regime(total):
             # Keys in the caches are turned by other angles: the whole sequence is computed by the new ones.
             ids, before = [*self.ids, *ids], 0
             skipped = len(self.ids)
+            arrivals = self.arrivals.replace(REUSED, COMPUTED)
             self._trim(0)
         else:
             skipped = 0
+            arrivals = self.arrivals
         self.sequence.fit(total)
         try:
             parts = [
@@ -202,6 +218,12 @@ class Context:
             self._trim(before if self.can_trim(before) else 0)
             raise
         self.ids.extend(ids)
+        new = len(ids) - skipped
+        prompt = min(max(self._target - len(arrivals), 0), new)
+        arrivals += COMPUTED * prompt + DRAWN * (new > prompt) + later * (new - prompt - 1)
+        self.arrivals = arrivals
+        self.counts.computed += prompt
+        self.counts.recomputed += skipped
         return torch.cat(parts)[-(len(ids) - skipped) :] if every_position else parts[-1]
 
     def _head(self, states: torch.Tensor, probe: Probe) -> torch.Tensor:
@@ -232,6 +254,7 @@ class Context:
         if self.most_kept > 0:
             self._kept.append((self.ids[:], self.sequence))
             self.sequence = self.sequence.fork()
+            self.counts.forks += 1
 
     def _drop(self) -> None:
         """Let go of the oldest sequence that is kept."""
@@ -239,7 +262,7 @@ class Context:
         sequence.trim(0)
 
     def _trim(self, length: int) -> None:
-        del self.ids[length:]
+        del self.ids[length:], self.arrivals[length:]
         self.sequence.trim(length)
 
 

@@ -59,6 +59,11 @@ class Records:
         """Return the record of a turn, if there is one."""
         return self._turns.get(turn_id)
 
+    @property
+    def newest_first(self) -> tuple[TurnRecord, ...]:
+        """All records there are."""
+        return tuple(reversed(self._turns.values()))
+
     def add(self, turn: TurnRecord, token: Choice) -> None:
         """Keep a token of the newest turn; let go of what is oldest where that is too much."""
         turn.tokens.append(token)

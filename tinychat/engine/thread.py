@@ -38,6 +38,7 @@ from tinychat.protocol import (
     LayerCache,
     Lens,
     LoadModel,
+    MapCache,
     MemoryStats,
     ModelLoading,
     ModelReady,
@@ -209,7 +210,7 @@ class LocalEngine:
                 self._reply.pace(command)
             case SetViews():
                 self._views.wanted = command.views
-            case Tokenize() | ExplainText() | Explain() | Inspect() | Lens() | DescribePrompt():
+            case Tokenize() | ExplainText() | Explain() | Inspect() | Lens() | DescribePrompt() | MapCache():
                 self._outbox.put(answer(command, self._opened, self._session, self._reply))
 
     def _cancel_turn(self, turn_id: int | None) -> None:

@@ -56,6 +56,8 @@ class BlockPool:
         self._free = list(reversed(range(blocks)))
         self.failures = 0
         """How often a block was asked for and there was none."""
+        self.copies = 0
+        """How often a block was copied, since a table wrote into one that another names."""
 
     @property
     def blocks(self) -> int:
@@ -106,6 +108,7 @@ class BlockPool:
 
     def copy(self, source: int, target: int) -> None:
         """Copy what a block holds, in all layers."""
+        self.copies += 1
         for tensor in self._tensors():
             tensor[target] = tensor[source]
 
