@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--size", default="160x48")
-    parser.add_argument("--view", help="tokens, why, layers, prompt, time or bpe; default: none")
+    parser.add_argument("--view", help="tokens, why, layers, prompt, time, bpe or cache; default: none")
     arguments = parser.parse_args()
     columns, rows = map(int, arguments.size.split("x"))
     figures = measure(arguments.rate, arguments.seconds, columns, rows, arguments.view)

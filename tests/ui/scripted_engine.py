@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from scripted_glass import described, explained, explained_text, inspected, lensed
+from scripted_glass import described, explained, explained_text, inspected, lensed, mapped
 
 from tinychat.protocol import (
     CacheBlocks,
@@ -27,6 +27,7 @@ from tinychat.protocol import (
     LayerCache,
     Lens,
     LoadModel,
+    MapCache,
     MemoryStats,
     ModelInfo,
     ModelReady,
@@ -119,6 +120,8 @@ class ScriptedEngine:
                 self.emit(inspected(command))
             case Lens():
                 self.emit(lensed(command))
+            case MapCache():
+                self.emit(mapped(command, self.lengths.get(self.turn_id, 0) if self.sent(Generate) else 0))
             case DescribePrompt():
                 self.emit(described(command))
 

@@ -11,16 +11,23 @@ from typing import Final
 from tinychat.protocol import (
     Alternative,
     BpeWalk,
+    CachedBlock,
+    CachedRun,
+    CachedTable,
+    CacheMapped,
+    CacheTotals,
     Candidate,
     DescribePrompt,
     Explain,
     Explained,
     ExplainText,
     Inspect,
+    KeptSequence,
     LayerStatistics,
     Lens,
     Lensed,
     LensLayer,
+    MapCache,
     Merge,
     Piece,
     Probed,
@@ -144,6 +151,34 @@ def explained_text(command: ExplainText) -> TextExplained:
 def walk_of(words: Sequence[str]) -> BpeWalk:
     """Return the walk of a text that is cut into these words."""
     return BpeWalk(tuple(walked(word.encode("utf-8", "surrogatepass")) for word in words), 0, None, False)
+
+
+def mapped(command: MapCache, tokens: int, pieces: Sequence[bytes] = ()) -> CacheMapped:
+    """Answer `MapCache`: a prompt of 70 tokens, 40 of them reused, and a reply; one version is kept beside it."""
+    length = 70 + tokens if tokens or pieces else 0
+    runs = (
+        CachedRun(0, 4, "reused", "template"),
+        CachedRun(4, 12, "reused", "person", "system", 1),
+        CachedRun(12, 16, "reused", "template"),
+        CachedRun(16, 40, "reused", "person", "user", 2),
+        CachedRun(40, 66, "computed", "person", "user", 2),
+        CachedRun(66, 70, "computed", "template"),
+        CachedRun(70, max(70, length - 2), "drawn", "model", "assistant", 3),
+        CachedRun(max(70, length - 2), length, "accepted", "model", "assistant", 3),
+    )
+    count = -(-length // 32)
+    blocks = tuple(CachedBlock(100 + n, 2 if n < 2 else 1, (0,) if n < 2 else ()) for n in range(count))
+    names = [Piece(n, (pieces or [b" tok%d"])[n % max(1, len(pieces))].replace(b"%d", b"%d" % n), 0)
+             for n in range(length)]  # fmt: skip
+    first = max(0, min(command.position, length - 1) - 256)
+    return CacheMapped(
+        command.request_id, length, 8192, tuple(run for run in runs if run.start < run.end <= length),
+        tables=(CachedTable(30, None, 0, blocks, 300),),
+        kept=(KeptSequence(90, 64),) if length else (),
+        token_bytes=(768,) * 30, dtype="bfloat16",
+        totals=CacheTotals(400, 100, 0, 3, 41, 5, 2, 1, 2, 0),
+        first_piece=first, pieces=tuple(names[first : first + 513]),
+    )  # fmt: skip
 
 
 def _keep(alive: list[bool], removed: list[str], count: int, stage: str) -> None:

@@ -87,7 +87,6 @@ def answer(question: Question, opened: Opened | None, session: Session | None, r
 
     if isinstance(question, MapCache):
         return cache_map.map_cache(session, question)
-
     if isinstance(question, DescribePrompt):
         return explaining.describe_prompt(session, question)
     if isinstance(question, Inspect):

@@ -1,6 +1,6 @@
 """How tokens came into the caches, a byte each, and what is counted on the way: what the map of the cache is made of.
 
-It is kept all the time, since it can't be found out afterwards, and costs a token some hundred nanoseconds.
+It is kept all the time, since it can't be found out afterwards, and costs a token half a microsecond.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Final
 
 from tinychat.protocol import (
     Bandwidth,
+    CacheMapped,
     CacheStats,
     Command,
     DescribePrompt,
@@ -19,6 +20,7 @@ from tinychat.protocol import (
     Inspect,
     Lens,
     Lensed,
+    MapCache,
     ModelReady,
     Probed,
     Profiled,
@@ -35,9 +37,24 @@ from tinychat.ui.measures import MEASURES, Measure
 from tinychat.ui.reply_tokens import ReplyTokens
 from tinychat.ui.typed_walk import TypedWalk
 
-VIEWS: Final = {"tokens": "t", "why": "w", "layers": "l", "lens": "g", "prompt": "p", "time": "m", "bpe": "b"}
+VIEWS: Final = {
+    "tokens": "t",
+    "why": "w",
+    "layers": "l",
+    "lens": "g",
+    "cache": "k",
+    "prompt": "p",
+    "time": "m",
+    "bpe": "b",
+}
 """The names of the views, as `run --view` takes them, and the key of each."""
 _COSTLY: Final[dict[str, View]] = {"layers": "layers", "time": "time"}
+_MAP_EVERY: Final = 0.5
+"""Seconds between two maps of the cache while a reply is made."""
+_END: Final = 2**31
+"""A position past every sequence."""
+_NEAR: Final = 128
+"""Positions to either side that certainly are among those told by name."""
 
 
 class Glass:
@@ -61,11 +78,15 @@ class Glass:
         self.bandwidth: Bandwidth | None = None
         self.cache_bytes = 0
         """What the caches hold now."""
+        self.mapped: CacheMapped | None = None
+        self.map_focus: int | None = None
+        """The position of the cache that a person looks at; None follows the last."""
         self.typed = TypedWalk(send, chat)
         self._why = Inquiry(send)
         self._layers = Inquiry(send)
         self._lens = Inquiry(send)
         self._prompt = Inquiry(send)
+        self._map = Inquiry(send)
         self._looked: frozenset[View] = frozenset()
 
     @property
@@ -93,6 +114,12 @@ class Glass:
         if self.paused_here and (reply.focus is None or reply.focus > reply.newest):
             return reply.newest + 1
         return reply.at
+
+    @property
+    def map_at(self) -> int:
+        """The position of the cache looked at; 0 where it holds nothing."""
+        last = max(0, self.mapped.length - 1 if self.mapped is not None else 0)
+        return last if self.map_focus is None else min(self.map_focus, last)
 
     # Actions
 
@@ -128,6 +155,8 @@ class Glass:
         """Ask what the open view lacks; called again and again."""
         if self.view == "bpe":
             self.typed.ask()
+        elif self.view == "cache":
+            self._ask_map()
         reply = self.reply
         if reply is None or self.turn_id is None:
             return
@@ -145,6 +174,15 @@ class Glass:
             rendered = reply.prefill is not None or bool(reply.tokens)
             self._prompt.want((turn_id, rendered), lambda n: DescribePrompt(n, turn_id))
 
+    def _ask_map(self) -> None:
+        """Ask for the map of the cache, where something may have changed since the last, or names are lacking."""
+        newest = next(reversed(self.chat.replies.values()), None)
+        made = (newest.turn_id, len(newest.tokens), newest.prefill, newest.finished is not None) if newest else None
+        near = None if self.map_focus is None else self.map_focus // _NEAR
+        position = _END if self.map_focus is None else self.map_focus
+        least = _MAP_EVERY if self.chat.busy else 0.0
+        self._map.want((made, near), lambda n: MapCache(n, position), least)
+
     # Events
 
     def take(self, update: Update) -> None:
@@ -154,6 +192,8 @@ class Glass:
                 self.explained = update
             case PromptDescribed() if self._prompt.answered(update.request_id):
                 self.described = update
+            case CacheMapped() if self._map.answered(update.request_id):
+                self.mapped = update
             case TextExplained() | TokenizerReady():
                 self.typed.take(update)
             case Probed():
@@ -180,9 +220,9 @@ class Glass:
 
     def _start_anew(self) -> None:
         """Another model is there: what was asked of the one before is not its answer."""
-        for inquiry in (self._why, self._layers, self._lens, self._prompt):
+        for inquiry in (self._why, self._layers, self._lens, self._prompt, self._map):
             inquiry.forget()
         self.explained = self.described = self.inspected = self.lensed = None
-        self.bandwidth = None
+        self.bandwidth = self.mapped = self.map_focus = None
         if self._looked:
             self._send(SetViews(self._looked))

@@ -25,15 +25,16 @@ class Inquiry:
         self._waiting = False
         self._asked_at = -_PATIENCE
 
-    def want(self, subject: Hashable, command: Callable[[int], Command]) -> None:
+    def want(self, subject: Hashable, command: Callable[[int], Command], least: float = _LEAST) -> None:
         """Ask about `subject` if that wasn't what was asked last; call it again and again, as long as it is wanted.
 
         Args:
             subject: What is asked, to be compared with what was asked before.
             command: Makes the command of a request id.
+            least: Seconds to let pass since the last question.
         """
         since = self._clock() - self._asked_at
-        if subject == self._subject or since < _LEAST or (self._waiting and since < _PATIENCE):
+        if subject == self._subject or since < least or (self._waiting and since < _PATIENCE):
             return
         self._count += 1
         self._subject, self._waiting, self._asked_at = subject, True, self._clock()

@@ -186,7 +186,7 @@ class GlassScreen(PaceScreen):
         view = None if turn_id is None else self.views.get(turn_id)
         if view is None or view.turn.role != "assistant":
             return
-        looked_into = self.glass.view not in ("", "prompt", "bpe") and turn_id == self.glass.turn_id
+        looked_into = self.glass.view not in ("", "prompt", "bpe", "cache") and turn_id == self.glass.turn_id
         wanted = self._as_tokens.get(view.turn.turn_id, looked_into)
         view.show_tokens(self.glass.measure if wanted else None)
 

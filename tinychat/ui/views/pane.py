@@ -9,6 +9,7 @@ from textual.containers import Vertical
 
 from tinychat.ui.glass import Glass
 from tinychat.ui.views.bpe import BpeView
+from tinychat.ui.views.cache import CacheView
 from tinychat.ui.views.layers import LayersView
 from tinychat.ui.views.lens import LensView
 from tinychat.ui.views.prompt import PromptView
@@ -18,7 +19,16 @@ from tinychat.ui.views.tokens import TokensView
 from tinychat.ui.views.view import View
 from tinychat.ui.views.why import WhyView
 
-_CLASSES: Final[tuple[type[View], ...]] = (TokensView, WhyView, LayersView, LensView, PromptView, TimeView, BpeView)
+_CLASSES: Final[tuple[type[View], ...]] = (
+    TokensView,
+    WhyView,
+    LayersView,
+    LensView,
+    CacheView,
+    PromptView,
+    TimeView,
+    BpeView,
+)
 
 
 class ViewPane(Vertical):

@@ -12,7 +12,7 @@ from tinychat.ui.widgets.line_widget import Line, LineWidget, Span, cells
 
 
 class ViewTabs(LineWidget):
-    """`t tokens  w why  l layers  g lens  p prompt  m time  b bpe      Esc closes`; a click opens a view."""
+    """A line of the views, each with its key, the open one marked; a click opens a view."""
 
     COMPONENT_CLASSES = {"tabs--key", "tabs--name", "tabs--open", "tabs--rule"}
 
@@ -40,7 +40,19 @@ class ViewTabs(LineWidget):
         """(first cell, cell after the last, view)."""
 
     def compose_lines(self, width: int) -> Sequence[Line]:
-        """Return the one line."""
+        """Return the one line, in the roomiest form that the width has place for."""
+        closing: Line = (("─ ", "tabs--rule"), ("Esc closes", "tabs--name"), (" ─", "tabs--rule"))
+        for named, gap in ((True, " "), (True, ""), (False, "")):
+            line = self._tabs(gap, named=named)
+            if cells((*line, *closing)) <= width:
+                break
+        space = width - cells((*line, *closing))
+        if space < 0:
+            closing, space = (), max(0, width - cells(tuple(line)))
+        return [(*line, ("─" * space, "tabs--rule"), *closing)]
+
+    def _tabs(self, gap: str, *, named: bool) -> list[Span]:
+        """Return the tabs: the open one in full, of the others the key, and the name with `gap` behind it if `named`."""
         line: list[Span] = []
         self._places = []
         for name, key in VIEWS.items():
@@ -48,14 +60,9 @@ class ViewTabs(LineWidget):
             if name == self._glass.view:
                 line.append((f" {key} {name} ", "tabs--open"))
             else:
-                line += [(f" {key}", "tabs--key"), (f" {name} ", "tabs--name")]
+                line += [(f" {key}", "tabs--key"), (f" {name}{gap}" if named else "", "tabs--name")]
             self._places.append((start, cells(tuple(line)), name))
-        space = width - cells(tuple(line))
-        closings: list[Line] = [
-            (("─ ", "tabs--rule"), (text, "tabs--name"), (" ─", "tabs--rule")) for text in ("Esc closes", "Esc")
-        ]
-        closing = next((each for each in closings if cells(each) <= space), ())
-        return [(*line, ("─" * max(0, space - cells(closing)), "tabs--rule"), *closing)]
+        return line
 
     def on_click(self, event: events.Click) -> None:
         """Choose the view that was clicked."""

@@ -70,6 +70,8 @@ class View(LineWidget, can_focus=True):
         self._top = 0
         self._rows = 0
         self._space = 1
+        self.head_lines = 0
+        """Lines that the head takes."""
 
     def head(self, width: int) -> Sequence[Line]:
         """Return the lines that stay."""
@@ -77,6 +79,10 @@ class View(LineWidget, can_focus=True):
 
     def body(self, width: int) -> Sequence[Line]:
         """Return the rows."""
+        return ()
+
+    def foot(self, width: int) -> Sequence[Line]:
+        """Return the lines that stay below the rows; called after `head`."""
         return ()
 
     @property
@@ -87,12 +93,17 @@ class View(LineWidget, can_focus=True):
     def compose_lines(self, width: int) -> Sequence[Line]:
         """Return as many lines as there is room for, so that no update costs a layout."""
         height = max(1, self.size.height)
-        head, body = list(self.head(width))[:height], self.body(width)
-        self._rows, self._space = len(body), max(1, height - len(head))
+        head = list(self.head(width))[:height]
+        self.head_lines = len(head)
+        foot = list(self.foot(width))[: height - len(head)]
+        room = height - len(head) - len(foot)
+        self._space = max(1, room)
+        body = self.body(width)
+        self._rows = len(body)
         self.row = min(max(self.row, 0), max(0, self._rows - 1))
         self._top = min(max(self._top, self.row - self._space + 1), self.row, max(0, self._rows - self._space))
-        lines = [*head, *body[self._top : self._top + height - len(head)]]
-        return lines + [()] * (height - len(lines))
+        shown = list(body[self._top : self._top + room])
+        return [*head, *shown, *[()] * (room - len(shown)), *foot]
 
     def on_resize(self, _event: events.Resize) -> None:
         """Use the room there is."""
@@ -119,8 +130,8 @@ class View(LineWidget, can_focus=True):
 
     def row_at(self, y: int) -> int | None:
         """Return the row drawn at line `y` of the widget, None where there is none."""
-        row = y - (max(1, self.size.height) - self._space) + self._top
-        return row if self._top <= row < self._rows else None
+        row = y - self.head_lines + self._top
+        return row if self._top <= row < min(self._rows, self._top + self._space) else None
 
 
 def sentence(text: str, width: int, style: str = "view--quiet") -> list[Line]:
