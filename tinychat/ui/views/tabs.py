@@ -52,7 +52,7 @@ class ViewTabs(LineWidget):
         return [(*line, ("─" * space, "tabs--rule"), *closing)]
 
     def _tabs(self, gap: str, *, named: bool) -> list[Span]:
-        """Return the tabs: the open one in full, of the others the key, and the name with `gap` behind it if `named`."""
+        """Return the tabs: the open one in full, of the others the key, and if `named` the name and a `gap`."""
         line: list[Span] = []
         self._places = []
         for name, key in VIEWS.items():
