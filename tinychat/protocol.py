@@ -388,6 +388,8 @@ class ModelInfo:
     """A sentence: why there is such a copy, or none; empty where no weights are in blocks."""
     notices: tuple[str, ...] = ()
     """What the person has to be told: fallbacks, a context smaller than the model's, ignored settings."""
+    fingerprint: str = ""
+    """What tells the weight files from all others; see `engine/loss_store.py`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,6 +471,19 @@ class TokenEmitted:
     """How many tokens the reply has drafted so far."""
     seconds: float = 0.0
     """Since the token before it, or since the prompt was computed; time spent paused doesn't count."""
+    draw: float | None = None
+    """The random number that decided, from 0 to 1; None: it was dictated."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerUsed:
+    """A reply's tokens are drawn by these settings from here on: told when it begins, and when they change."""
+
+    turn_id: int
+    index: int
+    """Of the first token that is."""
+    sampler: SamplerSettings
+    """Its seed is the one that the reply's draws began with, also where none was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -986,6 +1001,13 @@ class EngineFailed:
     """Whether what was asked for can't be: a number out of its range."""
 
 
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A recording is played, and at this place in it the person did this. No other engine tells of it."""
+
+    command: Command
+
+
 Event = (
     DownloadProgress
     | ModelLoading
@@ -993,6 +1015,7 @@ Event = (
     | ModelReady
     | PromptRendered
     | PrefillProgress
+    | SamplerUsed
     | TokenEmitted
     | CacheStats
     | MemoryStats
@@ -1009,6 +1032,7 @@ Event = (
     | TurnFinished
     | Notice
     | EngineFailed
+    | Replayed
 )
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +19,7 @@ from tiny import Tiny
 from tinychat import hub
 from tinychat.engine import generation, reply, thread
 from tinychat.engine.context import Context
+from tinychat.engine.loss_store import fingerprint
 from tinychat.models.paged_cache import cache_bytes
 from tinychat.protocol import (
     CacheBlocks,
@@ -32,9 +34,12 @@ from tinychat.protocol import (
     ModelInfo,
     ModelLoading,
     ModelReady,
+    Pace,
+    Paused,
     PrefillProgress,
     PromptRendered,
     SamplerSettings,
+    SamplerUsed,
     SetSampler,
     TextExplained,
     TokenEmitted,
@@ -125,6 +130,7 @@ def test_what_is_said_of_a_model(tiny: Tiny, engine):
         max_tokens=None,
         copy_reason=info.copy_reason,
         notices=info.notices,
+        fingerprint=fingerprint([made.path]),
     )
     assert 0 < info.load_seconds < 60
 
@@ -207,7 +213,8 @@ def test_events_of_a_reply(tiny: Tiny, engine, variant):
     rendered = engine.wait(PromptRendered)
     kinds = [type(event) for event in engine.events if not isinstance(event, CacheStats | MemoryStats)]
     chunks = -(-len(rendered.ids) // 8)
-    assert kinds == [PromptRendered, *[PrefillProgress] * (1 + chunks), *[TokenEmitted] * 9, TurnFinished]
+    prefill = [PrefillProgress] * (1 + chunks)
+    assert kinds == [PromptRendered, SamplerUsed, *prefill, *[TokenEmitted] * 9, TurnFinished]
     assert [type(event) for event in engine.events[-3:]] == [TurnFinished, CacheStats, MemoryStats]
     progress = engine.of(PrefillProgress)
     assert [p.done for p in progress] == [*range(0, len(rendered.ids), 8), len(rendered.ids)]
@@ -227,6 +234,31 @@ def test_events_of_a_reply(tiny: Tiny, engine, variant):
     assert finished.decode_seconds > 0
     assert rendered.spans[0].start == 0
     assert rendered.spans[-1].end == len(rendered.ids)
+
+
+def test_settings_are_told_with_the_token_they_begin_at(tiny: Tiny, engine):
+    """Would catch: a slider's move that nobody can replay, since its place, or the seed, isn't told."""
+    engine.load(tiny.gguf("llama", "Q4_1").path)
+    warm = SamplerSettings(temperature=1.3)
+    engine.say(count=6, sampler=warm, pace=Pace("pause"))
+    engine.wait(Paused)
+    for index in range(3):
+        engine.send(Pace("step"))
+        engine.wait(Paused, index=index + 1)
+    cold = SamplerSettings(temperature=0.0, seed=5)
+    engine.send(SetSampler(cold))
+    engine.send(Pace("play"))
+    seed = engine.wait(TurnFinished).seed
+    told = engine.of(SamplerUsed)
+    assert [(used.index, used.sampler) for used in told] == [
+        (0, replace(warm, seed=seed)),
+        (3, replace(cold, seed=seed)),
+    ]
+    tokens = engine.of(TokenEmitted)
+    assert engine.events.index(tokens[2]) < engine.events.index(told[1]) < engine.events.index(tokens[3])
+    assert all(0 <= token.draw < 1 for token in tokens)
+    assert engine.reply(turn_id=2, forced_ids=(5, 6), count=3).forced == 2
+    assert [token.draw is None for token in engine.of(TokenEmitted, turn_id=2)] == [True, True, False]
 
 
 def test_a_conversation_reuses_its_ids(tiny: Tiny, engine):

@@ -14,7 +14,7 @@ import torch
 from tinychat import models
 from tinychat.engine import memory, prefill_copy
 from tinychat.engine.context import Context
-from tinychat.engine.loss_store import recall
+from tinychat.engine.loss_store import fingerprint, recall
 from tinychat.engine.opening import Opened
 from tinychat.engine.records import Records
 from tinychat.errors import CheckpointError, UsageError
@@ -212,6 +212,7 @@ def load(
             *((copy.reason,) if copy.unexpected else ()),
             *shortened,
         ),
+        fingerprint=fingerprint(opened.checkpoint.weight_files),
     )
     return Session(opened, context, info, opened.sampler, opened.sources)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Generator
+from dataclasses import replace
 
 from tinychat.engine.drafting import proposer
 from tinychat.engine.explaining import inspect
@@ -31,6 +32,7 @@ from tinychat.protocol import (
     PrefillProgress,
     PromptRendered,
     SamplerSettings,
+    SamplerUsed,
     TokenEmitted,
     TurnFinished,
 )
@@ -110,7 +112,8 @@ class Reply:
     def opening(self) -> list[Event]:
         """Return the events before the first step."""
         turn, prompt = self._command.turn_id, self._prompt
-        return [PromptRendered(turn, prompt.ids, prompt.spans), *(Notice(text, turn) for text in prompt.notices)]
+        notices = (Notice(text, turn) for text in prompt.notices)
+        return [PromptRendered(turn, prompt.ids, prompt.spans), *notices, self._used(self._settings)]
 
     @property
     def settings(self) -> SamplerSettings:
@@ -143,8 +146,13 @@ class Reply:
             TinychatError: The prompt doesn't fit, or the model's numbers are not finite.
         """
         changed = None
+        told: list[Event] = []
         if self._begun:  # a generator takes nothing before its first step
             changed, self._changed = self._changed, None
+            told = [] if changed is None else [self._used(changed)]
+        return told + self._step(changed)
+
+    def _step(self, changed: SamplerSettings | None) -> list[Event]:
         self._timing.go_on()
         self._ahead = None
         try:
@@ -187,6 +195,10 @@ class Reply:
             events += self._watch.tell(token.index, choice.row)
             events += self._watch.profile(token.index, choice.row, token.seconds)
         return events if self.reason is None else [*events, *self._last_layers()]
+
+    def _used(self, settings: SamplerSettings) -> SamplerUsed:
+        """Tell that the next token will be drawn by these settings."""
+        return SamplerUsed(self.turn_id, self._new_tokens, replace(settings, seed=self._seed))
 
     def _last_layers(self) -> list[Event]:
         return self._layers(self._new_tokens - 1) if self._new_tokens else []
@@ -263,6 +275,7 @@ class Reply:
             accepted=choice.accepted and index >= self._forced,
             drafted=self._speculation.drafted,
             seconds=seconds,
+            draw=choice.draw if index >= self._forced else None,
         )
 
 

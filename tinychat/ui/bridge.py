@@ -16,6 +16,7 @@ from tinychat.protocol import (
     PrefillProgress,
     Probed,
     Profiled,
+    SamplerUsed,
     TokenEmitted,
 )
 
@@ -40,7 +41,7 @@ Update = Event | TokenRun
 """What the screen is told: the engine's events, tokens joined, of progress only the latest."""
 
 _LATEST_ONLY: Final = (CacheStats, MemoryStats, PrefillProgress, DownloadProgress, ModelLoading)
-_BESIDE: Final = (CacheStats, MemoryStats, Probed, Profiled)
+_BESIDE: Final = (CacheStats, MemoryStats, Probed, Profiled, SamplerUsed)
 """Whose place among the tokens of a tick doesn't matter."""
 
 IDLE: Final = 0.05
