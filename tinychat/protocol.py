@@ -234,6 +234,20 @@ class Lens:
 
 
 @dataclass(frozen=True, slots=True)
+class Attend:
+    """Ask how much each token before a token was attended to where that was decided; answered by `Attended`, between
+    tokens or while paused. The weights of the token asked about last are kept while `attention` is looked at."""
+
+    request_id: int
+    turn_id: int
+    index: int
+    layer: int | None = None
+    """From 0; None: the maximum over all heads of all layers."""
+    head: int | None = None
+    """A query head of the layer, from 0; None: the mean of all of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class DescribePrompt:
     """Ask for the pieces of the prompt of a turn; answered by `PromptDescribed`."""
 
@@ -250,8 +264,9 @@ class MapCache:
     """Where a person looks: the tokens around it are told by name."""
 
 
-View = Literal["layers", "time"]
-"""What costs the engine something while somebody looks: statistics of the layers, a profile of a token's time."""
+View = Literal["layers", "attention", "time"]
+"""What costs the engine something while somebody looks: statistics of the layers, the weights of attention at the token
+asked about last, a profile of a token's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +297,7 @@ Command = (
     | Explain
     | Inspect
     | Lens
+    | Attend
     | DescribePrompt
     | MapCache
     | SetViews
@@ -533,7 +549,7 @@ class MemoryStats:
     copy: int = 0
     """Those of `weights` that are a bf16 copy, for long prompts."""
     kept: int = 0
-    """Kept of the tokens of replies, so that it can be told why each was said."""
+    """Kept of the tokens of replies, so that it can be told why each was said; and the weights of `Attend`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -771,6 +787,34 @@ class Lensed:
         while first and self.layers[first - 1].rank == 1:
             first -= 1
         return first if first < len(self.layers) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """The answer to `Attend`. The model is run again for it, over what the caches hold."""
+
+    request_id: int
+    turn_id: int
+    index: int
+    layer: int | None = None
+    head: int | None = None
+    """As in `Attend`."""
+    weights: tuple[float, ...] = ()
+    """What each position of the sequence is given, up to the last before the token, which decided it. Those of a head,
+    and their mean over a layer, sum to 1."""
+    first: int = 0
+    """The first position that is seen: those before it lie behind the window."""
+    window: int | None = None
+    """Positions that are seen at most, the own one included; None: all."""
+    largest: tuple[tuple[int, int], ...] = ()
+    """Of a mean or a maximum: layer and head of the largest weight that each position is given."""
+    layers: int = 0
+    heads: int = 0
+    """Query heads of a layer."""
+    kv_heads: int = 0
+    """Heads of keys and values, which as many query heads share each."""
+    problem: str = ""
+    """Why there is no answer, as a sentence; empty: there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1025,6 +1069,7 @@ Event = (
     | Explained
     | Probed
     | Lensed
+    | Attended
     | Profiled
     | Bandwidth
     | PromptDescribed

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from tinychat.engine.opening import Opened
 from tinychat.protocol import (
+    Attend,
+    Attended,
     CacheMapped,
     Cancel,
     DescribePrompt,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from tinychat.engine.reply import Reply
 
 AT_ONCE: Final = (
+    Attend,
     Cancel,
     DescribePrompt,
     Explain,
@@ -51,7 +54,7 @@ AT_ONCE: Final = (
     Tokenize,
 )
 """Commands that don't wait for the end of a reply or a load."""
-Question = Tokenize | ExplainText | Explain | Inspect | Lens | DescribePrompt | MapCache
+Question = Tokenize | ExplainText | Explain | Inspect | Lens | Attend | DescribePrompt | MapCache
 """Those that only ask."""
 _NO_VOCABULARY: Final = "No vocabulary has been read yet, so there is nothing to tell of a text."
 _NO_MODEL: Final = "No model is loaded, so there is nothing to tell of a turn."
@@ -80,10 +83,12 @@ def answer(question: Question, opened: Opened | None, session: Session | None, r
             return Probed(question.turn_id, question.index, request_id=question.request_id, problem=_NO_MODEL)
         if isinstance(question, Lens):
             return Lensed(question.request_id, question.turn_id, question.index, problem=_NO_MODEL)
+        if isinstance(question, Attend):
+            return Attended(question.request_id, question.turn_id, question.index, problem=_NO_MODEL)
         if isinstance(question, MapCache):
             return CacheMapped(question.request_id, problem="No model is loaded, so there are no caches.")
         return PromptDescribed(question.request_id, question.turn_id, problem=_NO_MODEL)
-    from tinychat.engine import cache_map, explaining, lens
+    from tinychat.engine import attention_patterns, cache_map, explaining, lens
 
     if isinstance(question, MapCache):
         return cache_map.map_cache(session, question)
@@ -93,6 +98,8 @@ def answer(question: Question, opened: Opened | None, session: Session | None, r
         return explaining.inspect(session, question.turn_id, question.index, question.request_id)
     if isinstance(question, Lens):
         return lens.lens(session, question)
+    if isinstance(question, Attend):
+        return attention_patterns.attend(session, question)
     if reply is not None and reply.turn_id == question.turn_id:
         return explaining.explain(session, question, reply.settings, reply.ahead)
     return explaining.explain(session, question)

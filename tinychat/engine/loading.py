@@ -28,6 +28,7 @@ from tinychat.models.policy import DTYPES, HEADS, Policy, StoredTensor, codes_st
 from tinychat.protocol import LoadModel, ModelInfo, SamplerSettings
 
 if TYPE_CHECKING:
+    from tinychat.engine.attention_patterns import Patterns
     from tinychat.engine.drafting import DraftPlan
 
 CACHE_DTYPES: Final = ("auto", "int8")
@@ -55,6 +56,13 @@ class Session:
     """Bytes resident for its weights."""
     records: Records = field(default_factory=Records)
     """What is kept of the turns."""
+    patterns: Patterns | None = None
+    """The weights of attention at the token asked about last."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of both."""
+        return self.records.nbytes + (self.patterns.nbytes if self.patterns else 0)
 
     @property
     def weights_bytes(self) -> int:

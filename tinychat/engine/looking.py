@@ -25,6 +25,12 @@ class Views:
     _rate: float | None = field(default=None, init=False)
     _told_of: Session | None = field(default=None, init=False)
 
+    def look(self, wanted: frozenset[View], session: Session | None) -> None:
+        """Look at these from now on; what was kept for another view is let go."""
+        self.wanted = wanted
+        if session is not None and "attention" not in wanted:
+            session.patterns = None
+
     def when_idle(self, session: Session | None) -> list[Event]:
         """Return how fast the memory is read, once a model, if somebody looks at time; it takes a tenth of a second."""
         if session is None or session is self._told_of or "time" not in self.wanted:

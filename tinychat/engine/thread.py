@@ -25,6 +25,7 @@ from tinychat.engine.looking import Views
 from tinychat.engine.opening import Opened, open_model
 from tinychat.errors import Cancelled, TinychatError, UsageError
 from tinychat.protocol import (
+    Attend,
     CacheStats,
     Cancel,
     Command,
@@ -94,6 +95,8 @@ class LocalEngine:
         self._stop_reply = False
         self._shutdown = False
         self._next_stats = 0.0
+        self._kept = 0
+        """Bytes kept of tokens, as they were told of last."""
         self._trace = trace
         self._views = Views(every_layer=trace is not None)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -209,9 +212,11 @@ class LocalEngine:
             case Pace() if self._reply is not None:
                 self._reply.pace(command)
             case SetViews():
-                self._views.wanted = command.views
-            case Tokenize() | ExplainText() | Explain() | Inspect() | Lens() | DescribePrompt() | MapCache():
+                self._views.look(command.views, self._session)
+            case Tokenize() | ExplainText() | Explain() | Inspect() | Lens() | Attend() | DescribePrompt() | MapCache():
                 self._outbox.put(answer(command, self._opened, self._session, self._reply))
+        if isinstance(command, Attend | SetViews) and self._session and self._session.kept_bytes != self._kept:
+            self._report_memory(self._session)
 
     def _cancel_turn(self, turn_id: int | None) -> None:
         """Stop the reply that is being made, or drop one that waits."""
@@ -374,9 +379,13 @@ class LocalEngine:
             for c in session.context.caches
         )
         self._outbox.put(CacheStats(layers, reused, session.context.blocks))
+        self._report_memory(session)
+
+    def _report_memory(self, session: Session) -> None:
+        self._kept = session.kept_bytes
         ours = session.weights_bytes, session.used_bytes, session.reserved_bytes
-        kept = session.info.copy_bytes, session.records.nbytes
-        self._outbox.put(MemoryStats(*ours, memory.process(), memory.available(), *kept))
+        copy = session.info.copy_bytes
+        self._outbox.put(MemoryStats(*ours, memory.process(), memory.available(), copy, self._kept))
 
     def _fail(self, error: BaseException, *, turn_id: int | None = None, load_id: int | None = None) -> None:
         """Report an error as sentences; one that nobody foresaw is named as such, with its text."""
