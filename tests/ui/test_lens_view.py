@@ -87,7 +87,7 @@ async def test_the_lens_of_a_running_reply(open_chat: OpenChat) -> None:
         chat.engine.pause()
         assert (await chat.sent(Lens)).index == 4
         await chat.shows("token 5 of 5: ␣and")
-        await chat.press("left", "left")
+        await chat.press("left")
         await chat.shows("token 4 of 5: ␣Paris")
 
 

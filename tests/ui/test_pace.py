@@ -6,6 +6,7 @@ import pytest
 from screen_driver import Chat, OpenChat
 
 from tinychat.protocol import Cancel, Explain, Generate, Pace
+from tinychat.ui.glass import VIEWS
 from tinychat.ui.pacing import Pacing
 
 SIZES = [(160, 48), (80, 24)]
@@ -143,6 +144,28 @@ async def test_while_paused_the_next_token_is_explained_and_can_be_chosen(
         chat.engine.say("The", " capital", " Lyon")
         chat.engine.pause()
         await chat.shows("PAUSED before token 4")
+
+
+async def test_while_paused_the_first_arrow_leaves_the_token_in_view(open_chat: OpenChat) -> None:
+    """Would catch: a first ← that does nothing, because it starts from a token that only the view "why" shows."""
+    async with open_chat() as chat:
+        await asked(chat, "The", " capital", " is")
+        await chat.press("f7")
+        chat.engine.pause()
+        await chat.shows("PAUSED before token 4")
+        reply = chat.screen.glass.reply
+        assert reply is not None
+        walked = []
+        for view in VIEWS:
+            chat.screen.open_view(view)
+            if not chat.screen.active_bindings["left"].binding.action.startswith("screen.focus_token"):
+                continue  # its arrows go over something else
+            walked.append(view)
+            await chat.press("left")
+            assert reply.at == (2 if view == "why" else 1)
+            await chat.press("right")
+            assert reply.focus is None, "the end is followed again"
+        assert {"tokens", "why", "layers", "lens", "time"} <= set(walked)
 
 
 async def test_a_branch_from_a_reply_that_runs_runs_on(open_chat: OpenChat) -> None:

@@ -143,10 +143,15 @@ class Glass:
         """Colour tokens by something else."""
         self.measure = MEASURES[(MEASURES.index(self.measure) + 1) % len(MEASURES)]
 
+    def step(self, steps: int) -> None:
+        """Look at a token before or after the one that the open view shows: only "why" has one not drawn yet."""
+        if reply := self.reply:
+            self.focus((self.why_index if self.view == "why" else reply.at) + steps)
+
     def focus(self, index: int) -> None:
         """Look at a token; the newest one of a reply that is being made is followed."""
         if reply := self.reply:
-            last = reply.newest + self.paused_here
+            last = reply.newest + (self.paused_here and self.view == "why")
             index = min(max(index, 0), max(last, 0))
             reply.focus = None if index == last and self.chat.live == self.turn_id else index
             self.by_sliders = self.by_sliders and self.paused_here

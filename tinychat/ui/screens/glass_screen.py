@@ -140,7 +140,8 @@ class GlassScreen(PaceScreen):
 
     def action_focus_token(self, steps: int) -> None:
         """Look at a token before or after."""
-        self._focus(self.glass.why_index + steps)
+        self.glass.step(steps)
+        self._show_focus()
 
     def action_focus_end(self, side: int) -> None:
         """Look at the first or the last token."""
@@ -163,6 +164,9 @@ class GlassScreen(PaceScreen):
 
     def _focus(self, index: int) -> None:
         self.glass.focus(index)
+        self._show_focus()
+
+    def _show_focus(self) -> None:
         self._mark_focus()
         self.pane.update()
         self.glass.ask()
