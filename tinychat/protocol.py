@@ -159,7 +159,7 @@ class Generate:
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
     limits: Limits = field(default_factory=Limits)
     forced_ids: tuple[int, ...] = ()
-    """Ids the reply begins with, whatever the sampler would say (a branch, a dictated start)."""
+    """Ids the reply begins with, whatever the sampler would say (a branch)."""
     detail: Detail = "basic"
     raw: bool = False
     """No template: continue the text of the only message as it is."""
@@ -169,6 +169,9 @@ class Generate:
     """The turn whose first tokens `forced_ids` repeats, all but the last: what was kept of them is this turn's, too."""
     pace: Pace = Pace()
     """How the reply begins to go on."""
+    begin: Message | None = None
+    """What the reply begins with, in place of `forced_ids`: a reply that is gone on from, a dictated start. Its ids
+    where they are of this vocabulary, else its text encoded; they don't count against the limit of tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,11 @@ from tinychat.protocol import (
     LoadModel,
     Message,
     ModelReady,
+    PrefillProgress,
+    PromptRendered,
     SamplerSettings,
     SetSampler,
+    TokenEmitted,
     TurnFinished,
 )
 from tinychat.ui.bridge import TokenRun
@@ -177,3 +180,108 @@ def test_a_setting_holds_at_once_and_from_then_on() -> None:
     chat.take(finished(reply.turn_id, "Hi."))
     chat.ask("Again")
     assert sent[-1].sampler.temperature == 1.5  # type: ignore[union-attr]
+
+
+def said(chat: Conversation, text: str, reason: str = "eos") -> int:
+    """Ask and have it answered; return the reply."""
+    _, reply = chat.ask("Hello?")
+    chat.take(finished(reply.turn_id, text, reason))
+    return reply.turn_id
+
+
+def test_an_edited_question_is_asked_and_an_edited_reply_is_not() -> None:
+    """Would catch: an edit that changes the screen and not what the model is told."""
+    sent: Sent = []
+    chat = conversation(sent)
+    first = said(chat, "Hi.")
+    question, reply = chat.edit(chat.tree[first].parent or 0, "Good day?")
+    assert reply is not None
+    assert isinstance(sent[-1], Generate)
+    assert sent[-1].messages == (Message("user", "Good day?"),)
+    chat.take(finished(reply.turn_id, "Good day."))
+    commands = len(sent)
+    turn, nothing = chat.edit(reply.turn_id, "And to you.")
+    assert (turn.text, nothing, len(sent)) == ("And to you.", None, commands)
+    chat.ask("More?")
+    assert sent[-1].messages[1] == Message("assistant", "And to you.")  # type: ignore[union-attr]
+    assert question.turn_id in chat.tree
+
+
+def test_going_on_begins_with_the_reply_and_its_seed() -> None:
+    """Would catch: a continuation that is told as a new question, or that draws from the beginning again."""
+    sent: Sent = []
+    chat = conversation(sent)
+    old = said(chat, "One, two", "cancelled")
+    new = chat.go_on(old)
+    command = sent[-1]
+    assert isinstance(command, Generate)
+    assert command.messages == (Message("user", "Hello?"),)
+    assert command.begin == Message("assistant", "One, two", (1, 2), INFO.vocabulary)
+    assert (command.branch_of, command.sampler.seed) == (old, 5)
+    assert (new.origin, chat.replies[new.turn_id].repeated) == (old, 2)
+    chat.take(finished(new.turn_id, "One, two, three"))
+    edited, _ = chat.edit(new.turn_id, "One")
+    chat.go_on(edited.turn_id)
+    assert sent[-1].begin == Message("assistant", "One")  # type: ignore[union-attr]
+    assert sent[-1].sampler.seed is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("form", "raw", "begins"), [("base", False, " Sure"), ("chat", False, "Sure"), ("base", True, "Sure")]
+)
+def test_a_dictated_start_is_written_as_the_model_writes(form: str, raw: bool, begins: str) -> None:
+    """Would catch: "Assistant:Sure" in the transcript of a base model, which reads nothing like what it learned."""
+    sent: Sent = []
+    chat = conversation(sent, ready=False, raw=raw)
+    chat.take(ModelReady(chat.load_id, replace(INFO, format=form), SamplerSettings(), ()))  # type: ignore[arg-type]
+    old = said(chat, "No.")
+    chat.dictate("Sure")
+    assert sent[-1].begin == Message("assistant", begins)  # type: ignore[union-attr]
+    assert chat.tree.versions(old)[0].turn_id == old
+
+
+def test_what_was_given_is_counted_by_the_prompt() -> None:
+    """Would catch: dictated tokens shown as drawn while the reply is being made."""
+    sent: Sent = []
+    chat = conversation(sent)
+    said(chat, "No.")
+    reply = chat.dictate("Sure, it is")
+    chat.take(PromptRendered(reply.turn_id, (1, 2, 3), ()))
+    chat.take(PrefillProgress(reply.turn_id, 7, 7, 0))
+    tokens = chat.replies[reply.turn_id]
+    assert (tokens.forced, tokens.repeated) == (4, 0)
+
+
+def test_undo_redo_and_an_unanswered_question() -> None:
+    """Would catch: a question that lost its reply and can't be answered any more."""
+    sent: Sent = []
+    chat = conversation(sent)
+    reply = said(chat, "Hi.")
+    assert chat.undo()
+    assert chat.tree.head is None
+    assert chat.redo()
+    chat.tree.remove(reply)
+    assert chat.regenerate().parent == chat.tree[reply].parent
+
+
+def test_a_slider_moved_in_mid_reply_is_noted_with_its_token() -> None:
+    """Would catch: a session that can't tell by which settings a token was drawn."""
+    sent: Sent = []
+    chat = conversation(sent)
+    _, reply = chat.ask("Hello?")
+    hot = SamplerSettings(temperature=1.5)
+    token = TokenEmitted(reply.turn_id, 0, 7, b"H", "H")
+    chat.take(TokenRun(reply.turn_id, 1, "H", "", tokens=(token,)))
+    chat.set_sampler(hot)
+    assert chat.tree[reply.turn_id].settings == ((0, SamplerSettings(temperature=0.2)), (1, hot))
+
+
+def test_a_reply_left_for_a_new_chat_keeps_what_was_said() -> None:
+    """Would catch: the words of a reply that was being made when a person began another chat, lost for its session."""
+    sent: Sent = []
+    chat = conversation(sent)
+    _, reply = chat.ask("Hello?")
+    chat.take(TokenRun(reply.turn_id, 1, "Hel", ""))
+    tree = chat.tree
+    chat.start_anew()
+    assert (tree[reply.turn_id].text, tree[reply.turn_id].reason) == ("Hel", "cancelled")

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Generator
 from dataclasses import replace
 
+from tinychat.engine.beginning import Beginning
 from tinychat.engine.drafting import proposer
 from tinychat.engine.explaining import inspect
 from tinychat.engine.generation import Prefilled, Waiting, generate
@@ -69,7 +70,11 @@ class Reply:
         )
         self._seed = command.sampler.seed if command.sampler.seed is not None else secrets.randbelow(MAX_SEED + 1)
         self._speculation = Speculation(proposer(session))
-        known = session.records.shared(command.branch_of, self._prompt, command.forced_ids)
+        opens = self._prompt.opens_thinking
+        begun = Beginning.of(command.begin, opened.tokenizer, opened.template, opens_thinking=opens)
+        forced = begun.ids or command.forced_ids
+        self._notices = (*self._prompt.notices, *begun.notices)
+        known = session.records.shared(command.branch_of, self._prompt, forced)
         self._record = session.records.begin(command.turn_id, self._prompt)
         self._ends = frozenset() if command.limits.ignore_end else opened.end_ids
         self._pacer = Pacer(command.pace)
@@ -82,7 +87,7 @@ class Reply:
             command.sampler,
             seed=self._seed,
             detail="basic" if trace is not None and command.detail == "none" else command.detail,
-            forced=command.forced_ids,
+            forced=forced,
             known=known,
             speculation=self._speculation,
             watch=self._watch,
@@ -92,7 +97,8 @@ class Reply:
         self._ahead: Waiting | None = None
         self._told = -1
         self._begun = False
-        self._max_tokens = command.limits.max_tokens or session.info.max_tokens
+        most = command.limits.max_tokens or session.info.max_tokens
+        self._max_tokens = None if most is None else most + len(begun.ids)
         self._new_tokens = 0
         self._forced = 0
         self._reused = 0
@@ -112,7 +118,7 @@ class Reply:
     def opening(self) -> list[Event]:
         """Return the events before the first step."""
         turn, prompt = self._command.turn_id, self._prompt
-        notices = (Notice(text, turn) for text in prompt.notices)
+        notices = (Notice(text, turn) for text in self._notices)
         return [PromptRendered(turn, prompt.ids, prompt.spans), *notices, self._used(self._settings)]
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from itertools import count
+from typing import Literal
 
 from tinychat.chats import Tree, Turn
 from tinychat.protocol import (
@@ -24,6 +25,7 @@ from tinychat.protocol import (
     ModelReady,
     Paused,
     PrefillProgress,
+    PromptRendered,
     SamplerSettings,
     SetSampler,
     TokenizerReady,
@@ -94,6 +96,7 @@ class Conversation:
         """The tokens of each reply of the conversation, its versions included, by its turn."""
         self._said: list[str] = []
         self._thought: list[str] = []
+        self._prompt_tokens = 0
 
     @property
     def name(self) -> str:
@@ -124,8 +127,48 @@ class Conversation:
         return question, self._generate(self.tree.answer())
 
     def regenerate(self) -> Turn:
-        """Have the last question answered again; return the new reply. The old one stays in the tree."""
-        return self._generate(self.tree.regenerate())
+        """Have the last question answered, again where it was before; return the new reply. The old one stays in the
+        tree."""
+        return self._generate(self._another_reply())
+
+    def edit(self, turn_id: int, text: str) -> tuple[Turn, Turn | None]:
+        """Say something in place of a turn of either side; return its new version and, of a question, the reply that is
+        now being made. The old one stays in the tree, with all that followed it.
+
+        Raises:
+            ValueError: A reply can't be edited to nothing.
+        """
+        reply = self.tree[turn_id].role == "assistant"
+        turn = self.tree.edit(turn_id, self._as_reply(text) if reply else text)
+        return (turn, None) if reply else (turn, self._generate(self.tree.answer()))
+
+    def go_on(self, turn_id: int) -> Turn:
+        """Have the model go on from the end of a reply; return the version that does.
+
+        It draws by the seed of the old one, so that it says what that one would have said, had nobody stopped it.
+        """
+        old = self.tree[turn_id]
+        new = self.tree.regenerate(turn_id, origin=turn_id)
+        same = self.info is not None and bool(old.ids) and old.vocabulary == self.info.vocabulary
+        reply = self._generate(new, branch_of=turn_id, seed=old.seed if same else None, begin=old.message())
+        self.replies[reply.turn_id].repeated = self.replies[reply.turn_id].forced = len(old.ids) if same else 0
+        return reply
+
+    def dictate(self, text: str) -> Turn:
+        """Have the last question answered by a reply that begins with `text`; return it."""
+        return self._generate(self._another_reply(), begin=Message("assistant", self._as_reply(text)))
+
+    def undo(self) -> bool:
+        """Take the last action back; return whether there was one. Nothing may be being said."""
+        return self.tree.undo()
+
+    def redo(self) -> bool:
+        """Do again what was taken back last; return whether there was something. Nothing may be being said."""
+        return self.tree.redo()
+
+    def fork(self, turn_id: int) -> None:
+        """Go on in a new conversation that shares the path to a turn. Nothing may be being said."""
+        self.tree = self.tree.fork(turn_id)
 
     def branch(self, turn_id: int, index: int, token_id: int) -> Turn:
         """Have a reply made again that begins like `turn_id` and says `token_id` in place of its token `index`.
@@ -135,7 +178,8 @@ class Conversation:
         """
         old = self.tree[turn_id]
         same = tuple(token.token_id for token in self.replies[turn_id].tokens[:index])
-        return self._generate(self.tree.regenerate(turn_id), (*same, token_id), branch_of=turn_id, seed=old.seed)
+        new = self.tree.regenerate(turn_id, origin=turn_id)
+        return self._generate(new, (*same, token_id), branch_of=turn_id, seed=old.seed)
 
     def can_branch(self, turn_id: int) -> bool:
         """Whether the tokens of a reply are tokens of the model that is loaded."""
@@ -169,8 +213,9 @@ class Conversation:
 
     def start_anew(self) -> None:
         """Begin an empty conversation with the same model and system prompt; a reply under way is stopped."""
-        if self.busy:
+        if self.live is not None:
             self.stop()
+            self._end_live("cancelled")
         self.tree = Tree(self.tree.system, self._turn_ids)
         self.replies = {}
 
@@ -178,6 +223,8 @@ class Conversation:
         """Use other settings from the very next token on."""
         self.sampler = sampler
         self._send(SetSampler(sampler))
+        if self.live is not None and self.live in self.tree:
+            self.tree.drawn_by(self.live, len(self.replies[self.live].tokens), sampler)
 
     # Events
 
@@ -199,9 +246,13 @@ class Conversation:
                     reply.add(update.tokens)
                 self._said.append(update.text)
                 self._thought.append(update.thinking)
+            case PromptRendered(turn_id=self.live, ids=ids):
+                self._prompt_tokens = len(ids)
             case PrefillProgress(turn_id=self.live):
                 if reply := self.replies.get(update.turn_id):
                     reply.prefill = update
+                    if self._prompt_tokens:
+                        reply.forced = update.total - self._prompt_tokens
             case Paused(turn_id=self.live, index=index) if self.phase is not Phase.STOPPING:
                 self.phase = Phase.DECODE
                 self.pacing.waits_at = index
@@ -210,10 +261,26 @@ class Conversation:
             case EngineFailed():
                 self._fail(update)
 
+    def _another_reply(self) -> Turn:
+        """Add an empty reply to the last question, beside those it has."""
+        head = self.tree.head
+        asked = head is not None and self.tree[head].role == "user"
+        return self.tree.answer() if asked else self.tree.regenerate()
+
+    def _as_reply(self, text: str) -> str:
+        """Return what a person wrote for the model as the model would have said it: in a transcript, after a space."""
+        transcript = self.info is not None and self.info.format == "base" and not self.raw
+        return f" {text}" if transcript and text and not text[0].isspace() else text
+
     def _generate(
-        self, reply: Turn, forced: tuple[int, ...] = (), branch_of: int | None = None, seed: int | None = None
+        self,
+        reply: Turn,
+        forced: tuple[int, ...] = (),
+        branch_of: int | None = None,
+        seed: int | None = None,
+        begin: Message | None = None,
     ) -> Turn:
-        """Send the command that makes `reply`, beginning with the ids `forced`."""
+        """Send the command that makes `reply`, beginning with the ids `forced` or with what `begin` says."""
         messages = self.tree.messages_for(reply.turn_id)
         if self.raw:
             # What stands in the transcript, joined, is the text to go on with; a system prompt has no place in it.
@@ -221,13 +288,14 @@ class Conversation:
         limits = self._limits
         if limits.max_tokens is None and self.info is not None:
             limits = replace(limits, max_tokens=self.info.max_tokens)
-        self._said, self._thought = [], []
+        self._said, self._thought, self._prompt_tokens = [], [], 0
         self.live, self.phase = reply.turn_id, Phase.PREFILL
         self.speed.start()
         self.acceptance.start()
         vocabulary = self.info.vocabulary if self.info else ""
         self.replies[reply.turn_id] = ReplyTokens(reply.turn_id, vocabulary, len(forced), branch_of)
         sampler = self.sampler if seed is None else replace(self.sampler, seed=seed)
+        self.tree.drawn_by(reply.turn_id, 0, sampler)
         self._send(
             Generate(
                 reply.turn_id,
@@ -239,13 +307,14 @@ class Conversation:
                 think=self._think,
                 branch_of=branch_of,
                 pace=self.pacing.begin(),
+                begin=begin,
             )
         )
         return reply
 
     def _finish(self, finished: TurnFinished) -> None:
         if finished.turn_id in self.tree:
-            self.tree.finish(finished, self.info.vocabulary if self.info else "")
+            self.tree.finish(finished, self.info.vocabulary if self.info else "", self.name)
             if reply := self.replies.get(finished.turn_id):
                 reply.finished = finished
         if finished.turn_id == self.live:
@@ -256,9 +325,13 @@ class Conversation:
         if failed.turn_id is not None and failed.turn_id != self.live:
             return  # `TurnFinished` came before and has ended the turn
         if self.live is not None:
-            if self.live in self.tree:
-                self.tree.fail(self.live, "".join(self._said), "".join(self._thought))
+            self._end_live("failed")
             self.live, self.phase = None, Phase.READY
             self.pacing.end()
         elif failed.load_id in (None, self.load_id) and self.info is None:
             self.phase = Phase.NO_MODEL
+
+    def _end_live(self, reason: Literal["failed", "cancelled"]) -> None:
+        """Keep what was said so far of the reply being made, of which the tree will hear no more."""
+        if self.live is not None and self.live in self.tree:
+            self.tree.fail(self.live, "".join(self._said), "".join(self._thought), reason)

@@ -25,11 +25,13 @@ class ReplyTokens:
             turn_id: The reply.
             vocabulary: Hash of the vocabulary that its ids belong to.
             forced: How many of its first tokens are not drawn: all but the last repeat `branch_of`.
-            branch_of: The reply that it branches off from.
+            branch_of: The reply that it branches off from, or goes on from.
         """
         self.turn_id = turn_id
         self.vocabulary = vocabulary
         self.forced = forced
+        self.repeated = max(0, forced - 1)
+        """How many of its first tokens are those of `branch_of`."""
         self.branch_of = branch_of
         self.tokens: list[TokenEmitted] = []
         self.focus: int | None = None
@@ -84,7 +86,7 @@ class ReplyTokens:
 
     def origin(self, index: int) -> str:
         """Say where a token came from, in one word or two."""
-        if index < self.forced - 1:
+        if index < self.repeated:
             return "repeated"
         if index < self.forced:
             return "dictated"

@@ -235,7 +235,7 @@ class EngineScreen(Screen[None]):
 
     def _take_back(self, reply: Turn) -> bool:
         """Put a question that was refused back into the prompt, unless another draft is there or it had a reply."""
-        if self.editor.draft or len(self.chat.tree.versions(reply.turn_id)) > 1 or reply.parent is None:
+        if self.editor.draft or len(self.chat.tree.siblings(reply.turn_id)) > 1 or reply.parent is None:
             return False
         self.editor.put(self.chat.tree[reply.parent].text)
         return True

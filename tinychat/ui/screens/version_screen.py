@@ -88,7 +88,7 @@ class VersionScreen(GlassScreen):
         which = f"version {versions.index(turn.turn_id) + 1} of {len(versions)}"
         reply = self.chat.replies.get(turn.turn_id)
         if reply is not None and reply.branch_of in versions:
-            which += f", from token {reply.forced} of version {versions.index(reply.branch_of) + 1} on"
+            which += f", from token {reply.repeated + 1} of version {versions.index(reply.branch_of) + 1} on"
         return f"{which} · Alt+←→ shows the others"
 
     def check_key(self, action: str, parameters: tuple[object, ...]) -> bool | None:
