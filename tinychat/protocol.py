@@ -660,6 +660,20 @@ class TextExplained:
 
 
 @dataclass(frozen=True, slots=True)
+class Divergence:
+    """How far apart two engines that share a thread are, where each chose a token; the first of the two tells it.
+
+    It comes as long as both have read the same ids of the same vocabulary, the first token that differs included.
+    """
+
+    turn_id: int
+    """Of the first engine."""
+    index: int
+    nats: float
+    """KL(first || second) of the models' own distributions, before the sampler (Kullback and Leibler 1951)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Paused:
     """The reply waits for a `Pace`, a `Cancel` or other settings before its next token."""
 
@@ -1068,6 +1082,7 @@ Event = (
     | MemoryStats
     | Tokenized
     | TextExplained
+    | Divergence
     | Paused
     | Explained
     | Probed

@@ -13,6 +13,7 @@ from rulers import reference
 from tiny import Tiny
 
 from tinychat.engine import generation, records
+from tinychat.engine.context import Context
 from tinychat.protocol import (
     Cancel,
     DescribePrompt,
@@ -396,13 +397,13 @@ def test_a_dictated_start_is_computed_in_chunks(tiny: Tiny, engine, monkeypatch)
     engine.load(tiny.safetensors("llama").path)
     engine.reply("Hi", count=1)
     passes: list[int] = []
-    real = type(engine.engine._session.context).forward
+    real = Context.forward
 
     def counted(self, ids, *more, **options):
         passes.append(len(ids))
         return real(self, ids, *more, **options)
 
-    monkeypatch.setattr(type(engine.engine._session.context), "forward", counted)
+    monkeypatch.setattr(Context, "forward", counted)
     ids = tuple(5 + n for n in range(40))
     finished = engine.reply("Hi", turn_id=2, forced_ids=ids, count=42)
     assert finished.ids[:40] == ids

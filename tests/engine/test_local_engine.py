@@ -17,7 +17,7 @@ from rulers import KERNELS, build, greedy
 from tiny import Tiny
 
 from tinychat import hub
-from tinychat.engine import generation, reply, thread
+from tinychat.engine import gauges, generation, reply
 from tinychat.engine.context import Context
 from tinychat.engine.loss_store import fingerprint
 from tinychat.models.paged_cache import cache_bytes
@@ -479,13 +479,13 @@ def test_gauges_are_true(tiny: Tiny, engine, dtype):
 
 def test_gauges_are_read_at_their_pace(tiny: Tiny, engine, monkeypatch):
     """At most so many a second, but one at the end whatever the time: catches a screen that is flooded, or stale."""
-    monkeypatch.setattr(thread, "_STATS_EVERY", 1e9)
+    monkeypatch.setattr(gauges, "EVERY", 1e9)
     engine.load(tiny.safetensors("llama").path)
     engine.reply(count=20)
     engine.settle()
     assert len(engine.of(CacheStats)) == len(engine.of(MemoryStats)) == 2
-    monkeypatch.setattr(thread, "_STATS_EVERY", 0.0)
-    engine.engine._next_stats = 0.0
+    monkeypatch.setattr(gauges, "EVERY", 0.0)
+    engine.load(tiny.safetensors("llama").path, load_id=2)
     engine.events.clear()
     engine.reply(count=20, turn_id=2)
     engine.settle()

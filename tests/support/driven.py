@@ -36,8 +36,8 @@ Kind = TypeVar("Kind")
 class Driven:
     """An engine, and every event it gave."""
 
-    def __init__(self) -> None:
-        self.engine = LocalEngine()
+    def __init__(self, beside: Driven | None = None) -> None:
+        self.engine = LocalEngine(beside=None if beside is None else beside.engine)
         self.events: list[Event] = []
         self.send = self.engine.send
 
@@ -91,7 +91,7 @@ class Driven:
 
     def alive(self) -> bool:
         """Whether the thread still runs."""
-        return self.engine._thread.is_alive()
+        return self.engine.alive
 
 
 def load_command(path: Path, load_id: int = 1, *, model: dict[str, Any] | None = None, **more: Any) -> LoadModel:

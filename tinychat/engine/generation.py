@@ -141,6 +141,7 @@ def generate(
                 while watch.holds(next_token):
                     settings = (yield Waiting(index, read, place, draw(twin(generator)))) or settings
                 choice = choose(rows[place], settings, history, generator, detail, None, kernels)
+                watch.chosen_from(rows[place])
                 accepted = speculation.judge(choice.token_id)
                 choice = replace(choice, accepted=accepted, settings=settings, states=read, row=place)
             settings = (yield choice) or settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
@@ -221,6 +221,38 @@ def load(
             *shortened,
         ),
         fingerprint=fingerprint(opened.checkpoint.weight_files),
+    )
+    return Session(opened, context, info, opened.sampler, opened.sources)
+
+
+def share(other: Session, opened: Opened) -> Session:
+    """Return a session of its own caches and records over the weights of another one, which stay there once.
+
+    Args:
+        other: It was loaded from the same files in the same way.
+        opened: Header, tokenizer and template, opened anew: the sampler may start with other settings.
+
+    Raises:
+        OutOfMemory: There is no room for the caches.
+    """
+    started = time.perf_counter()
+    model, info = other.context.model, other.info
+    dtype = other.context.caches[0].dtype
+    memory.fit_context(
+        asked=info.context,
+        positions=info.model_context,
+        weights=0,
+        cache_bytes=lambda tokens: cache_bytes(model.attention, tokens, dtype),
+        free=memory.available(),
+        name=f"{info.name}, a second time,",
+    )
+    with torch.inference_mode():
+        context = Context(model, info.context, dtype)
+    held = f"Its weights ({memory.gigabytes(info.weights_bytes)}) are those of {info.name} beside it, held once."
+    info = replace(
+        info,
+        load_seconds=opened.seconds + time.perf_counter() - started,
+        notices=(*opened.notices, held),
     )
     return Session(opened, context, info, opened.sampler, opened.sources)
 

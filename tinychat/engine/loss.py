@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from tinychat.engine.divergence import divergences
 from tinychat.engine.loading import Session, architecture
 from tinychat.kernels import plain
 from tinychat.models.cache import slabs
@@ -74,7 +75,7 @@ def measure(session: Session) -> QuantisationLoss:
         part = slice(start, start + len(guesses))
         away = (ours - states[:, part]).norm(dim=-1) / states[:, part].norm(dim=-1).clamp(min=1e-30)
         errors += away.sum(dim=1)
-        divergence += float(_divergences(logits[part], guesses).sum())
+        divergence += float(divergences(logits[part], guesses).sum())
         start = part.stop
     errors /= len(ids)
     worst = int(errors.argmax())
@@ -90,10 +91,3 @@ def _passes(model: Any, ids: list[int], step: int, layers: int) -> Any:
         part = torch.tensor(ids[start : start + step], device=model.device)
         logits = model.forward(part, caches, probe, every_position=True)
         yield torch.stack([probe.seen[name].double() for name in names]), logits
-
-
-def _divergences(exact: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
-    """Return KL(exact || ours) of each position, in nats, of logits [T, V]: Kullback and Leibler 1951."""
-    right, guess = exact.double().log_softmax(-1), ours.double().log_softmax(-1)
-    # exp(-inf) is 0, and 0 (-inf - x) would be NaN.
-    return (right.exp() * (right.clamp(min=-1e4) - guess.clamp(min=-1e4))).sum(-1)

@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Generator
 from dataclasses import replace
 
+import torch
+
 from tinychat.engine.beginning import Beginning
 from tinychat.engine.drafting import proposer
 from tinychat.engine.explaining import inspect
@@ -43,7 +45,12 @@ class Reply:
     """A reply being made: each `step` is one chunk of the prompt or one token, until `reason` is known."""
 
     def __init__(
-        self, session: Session, command: Generate, views: Views | None = None, trace: Trace | None = None
+        self,
+        session: Session,
+        command: Generate,
+        views: Views | None = None,
+        trace: Trace | None = None,
+        kept_rows: int = 0,
     ) -> None:
         """Render the prompt.
 
@@ -52,6 +59,7 @@ class Reply:
             command: What is asked for.
             views: What somebody looks at; None: nothing.
             trace: Where each token is written to.
+            kept_rows: How many rows of logits to keep for whoever compares them, the latest.
 
         Raises:
             TinychatError: The template refuses the conversation, or nothing is left to say it to.
@@ -79,7 +87,7 @@ class Reply:
         self._ends = frozenset() if command.limits.ignore_end else opened.end_ids
         self._pacer = Pacer(command.pace)
         views = views or Views()
-        self._watch = ReplyWatch(command.turn_id, session.info.layers, views, self._pacer, self._piece)
+        self._watch = ReplyWatch(command.turn_id, session.info.layers, views, self._pacer, self._piece, kept_rows)
         self._trace = trace
         self._steps: Generator[Prefilled | Choice | Waiting, SamplerSettings | None, None] = generate(
             session.context,
@@ -115,6 +123,30 @@ class Reply:
         """Tokens of the prompt that the caches held already."""
         return self._reused
 
+    @property
+    def vocabulary(self) -> str:
+        """Hash of the vocabulary that its ids belong to."""
+        return self._session.info.vocabulary
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """What the model is fed before the reply."""
+        return self._prompt.ids
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are so far, one that ends the reply counted too."""
+        return self._new_tokens
+
+    def token_id(self, index: int) -> int:
+        """Return the id of one of them."""
+        return self._record.tokens[index].token_id
+
+    def row(self, index: int) -> torch.Tensor | None:
+        """Return the logits, fp32 [V], that a token was chosen from, if they are still kept."""
+        back = self._new_tokens - index
+        return self._watch.rows[-back] if 0 < back <= len(self._watch.rows) else None
+
     def opening(self) -> list[Event]:
         """Return the events before the first step."""
         turn, prompt = self._command.turn_id, self._prompt
@@ -144,6 +176,10 @@ class Reply:
         """Go on like this from the next token on."""
         self._pacer.set(pace)
         self._told = -1
+
+    def stand_still(self) -> None:
+        """Stop the reply's clock until its next step: meanwhile, another reply is made."""
+        self._timing.rest()
 
     def step(self) -> list[Event]:
         """Compute one chunk of the prompt, or one token, unless it has to wait; return its events.

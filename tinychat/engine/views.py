@@ -7,8 +7,11 @@ the last one. A profile is of one token in 16. All other passes run with closed 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
+
+import torch
 
 from tinychat.engine.clocks import ATTENTION, MLP, ClockProbe
 from tinychat.engine.layer_statistics import LayerProbe
@@ -27,7 +30,15 @@ PROFILED: Final = 16
 class ReplyWatch(Watch):
     """Looks at the passes of one reply."""
 
-    def __init__(self, turn_id: int, layers: int, views: Views, pacer: Pacer, piece: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        turn_id: int,
+        layers: int,
+        views: Views,
+        pacer: Pacer,
+        piece: Callable[[int], bytes],
+        rows: int = 0,
+    ) -> None:
         """Begin with the prompt.
 
         Args:
@@ -36,7 +47,10 @@ class ReplyWatch(Watch):
             views: What is looked at.
             pacer: Holds the reply up.
             piece: Returns the bytes of a token, none of one that ends the reply.
+            rows: How many rows of logits to keep, the latest.
         """
+        self.rows: deque[torch.Tensor] = deque(maxlen=rows)
+        """fp32 [V] each: what the latest tokens were chosen from."""
         self._turn_id = turn_id
         self._layers = layers
         self._views = views
@@ -69,6 +83,10 @@ class ReplyWatch(Watch):
         held = self._pacer.holds(lambda: self._piece(next_token()))
         self._choosing = time.perf_counter()
         return held
+
+    def chosen_from(self, logits: torch.Tensor) -> None:
+        """See `Watch`."""
+        self.rows.append(logits)
 
     def chosen(self) -> None:
         """The next token is there."""

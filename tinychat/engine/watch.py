@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from tinychat.models.probe import CLOSED, Probe
 
 
@@ -19,3 +21,7 @@ class Watch:
         """Tell, before each token that is drawn, whether to wait; `next_token` finds out which one it would be."""
         del next_token
         return False
+
+    def chosen_from(self, logits: torch.Tensor) -> None:
+        """Take the logits, fp32 [V], that a token was chosen from; dictated ones have none."""
+        del logits
