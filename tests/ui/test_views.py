@@ -6,7 +6,7 @@ import pytest
 from nasty import NASTY
 from screen_driver import Chat, OpenChat, no_control_characters
 
-from tinychat.cli.run import _VIEWS
+from tinychat.cli.run import VIEWS as NAMED
 from tinychat.protocol import (
     Bandwidth,
     Candidate,
@@ -42,7 +42,7 @@ def focused_view(chat: Chat) -> str:
 
 def test_the_command_line_knows_the_views() -> None:
     """Would catch: a view that `run --view` refuses, or a name that opens none."""
-    assert tuple(VIEWS) == _VIEWS
+    assert tuple(VIEWS) == NAMED
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -14,6 +14,7 @@ from tinychat.cli.console import Notices, Results
 from tinychat.cli.ending import WRONG_WORDS
 from tinychat.cli.models import list_, pull, show
 from tinychat.cli.prompt import prompt
+from tinychat.cli.replay import replay
 from tinychat.cli.run import run
 from tinychat.cli.themes import themes
 from tinychat.cli.tokenize import tokenize
@@ -52,5 +53,5 @@ def tinychat(
         raise typer.Exit(WRONG_WORDS)
 
 
-for command in (run, tokenize, prompt, pull, list_, show, bench, compare, themes):
+for command in (run, replay, tokenize, prompt, pull, list_, show, bench, compare, themes):
     app.command(command.__name__.strip("_"))(command)

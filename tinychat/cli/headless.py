@@ -12,6 +12,7 @@ from typing import Final, Self
 from tinychat.cli.console import Notices
 from tinychat.cli.ending import Interruption, Terminated
 from tinychat.cli.progress import Progress
+from tinychat.cli.record import recorded
 from tinychat.errors import Cancelled, TinychatError, UsageError
 from tinychat.protocol import (
     Cancel,
@@ -35,16 +36,18 @@ _PATIENCE: Final = 2.0
 class Headless:
     """An engine of this process, and stderr."""
 
-    def __init__(self, trace: str | None = None) -> None:
-        """Start the engine's thread; each token is written to the file `trace`.
+    def __init__(self, trace: str | None = None, record: str | None = None) -> None:
+        """Start the engine's thread; each token is written to the file `trace`, all that passes to `record`.
 
         Raises:
-            TinychatError: That file can't be written.
+            TinychatError: Such a file can't be written.
         """
         from tinychat.engine.thread import LocalEngine
         from tinychat.engine.trace import Trace
 
         self.engine = LocalEngine(None if trace is None else Trace(Path(trace)))
+        self._told = recorded(self.engine, record)
+        """The engine, as commands and events reach it."""
         self._notices = Notices()
         self._fetching = True
 
@@ -52,7 +55,7 @@ class Headless:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.engine.close()
+        self._told.close()
 
     def load(self, command: LoadModel) -> ModelReady:
         """Load a model, and print what there is to say about it.
@@ -60,7 +63,7 @@ class Headless:
         Raises:
             TinychatError: It can't be loaded.
         """
-        self.engine.send(command)
+        self._told.send(command)
         with Progress(self._notices, command.card.name) as progress:
             try:
                 ready = self._loaded(progress)
@@ -79,10 +82,10 @@ class Headless:
         Raises:
             TinychatError: It failed; what came before has been yielded.
         """
-        self.engine.send(command)
+        self._told.send(command)
         deadline = math.inf
         while time.monotonic() < deadline:
-            for event in self.engine.poll(_LOOK):
+            for event in self._told.poll(_LOOK):
                 match event:
                     case TokenEmitted():
                         yield event
@@ -94,12 +97,12 @@ class Headless:
                     case EngineFailed():
                         raise _error(event)
             if interruption.status and deadline == math.inf:
-                self.engine.send(Cancel(turn_id=command.turn_id))
+                self._told.send(Cancel(turn_id=command.turn_id))
                 deadline = time.monotonic() + _PATIENCE
 
     def _loaded(self, progress: Progress) -> ModelReady:
         while True:
-            for event in self.engine.poll(_LOOK):
+            for event in self._told.poll(_LOOK):
                 match event:
                     case DownloadProgress(file=file, done=done, total=total):
                         progress.bytes(file, done, total)
@@ -113,10 +116,10 @@ class Headless:
 
     def _stop_load(self, load_id: int) -> None:
         """Have a download remove what it leaves; what is being loaded goes with the process."""
-        self.engine.send(Cancel(load_id=load_id))
+        self._told.send(Cancel(load_id=load_id))
         deadline = time.monotonic() + _PATIENCE
         while self._fetching and time.monotonic() < deadline:
-            if any(isinstance(event, EngineFailed | ModelReady) for event in self.engine.poll(_LOOK)):
+            if any(isinstance(event, EngineFailed | ModelReady) for event in self._told.poll(_LOOK)):
                 return
 
 

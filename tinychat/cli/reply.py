@@ -25,17 +25,19 @@ def print_reply(
     raw: bool,
     as_json: bool,
     trace: str | None = None,
+    record: str | None = None,
 ) -> None:
-    """Load a model, have it answer `text`, and print the reply as it comes; write each token to the file `trace`.
+    """Load a model, have it answer `text`, and print the reply as it comes; write each token to the file `trace`, and
+    all that passes to `record`.
 
     Raises:
-        TinychatError: It can't be loaded, or the reply failed, or the file can't be written; what was said has been
+        TinychatError: It can't be loaded, or the reply failed, or a file can't be written; what was said has been
             printed.
         typer.Exit: The person stopped it; the status says how.
     """
     results, notices = Results(), Notices()
     messages = (Message("system", system),) if system else ()
-    with Headless(trace) as headless:
+    with Headless(trace, record) as headless:
         ready = headless.load(load)
         if ready.info.format == "base" and not raw:
             notices.line(f"note: {ready.info.name} is a base model: continues a transcript; --raw continues the text.")
@@ -44,7 +46,7 @@ def print_reply(
             messages=(*messages, Message("user", text)),
             sampler=ready.sampler,
             limits=limits,
-            detail="full" if as_json else "none",
+            detail="full" if as_json else "none" if record is None else "basic",
             raw=raw,
             think=think,
         )

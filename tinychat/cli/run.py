@@ -14,7 +14,7 @@ from tinychat.cli.piped import arguments_text, piped_text
 from tinychat.errors import UsageError
 from tinychat.protocol import Limits, LoadModel
 
-_VIEWS: Final = ("tokens", "why", "layers", "lens", "cache", "prompt", "time", "bpe")
+VIEWS: Final = ("tokens", "why", "layers", "lens", "cache", "prompt", "time", "bpe")
 """The views of the screen, `tinychat.ui.glass.VIEWS`; naming them must not cost the import of a screen."""
 
 
@@ -88,8 +88,8 @@ def run(
         str | None,
         typer.Option(
             "--view",
-            parser=options.choice("--view", _VIEWS),
-            metavar="|".join(_VIEWS),
+            parser=options.choice("--view", VIEWS),
+            metavar="|".join(VIEWS),
             help="Look inside from the beginning.",
         ),
     ] = None,
@@ -101,6 +101,15 @@ def run(
             parser=options.plain,
             metavar="FILE",
             help="Write what happened at each token to FILE, as JSON, an object a line; looking takes time.",
+        ),
+    ] = None,
+    record: Annotated[
+        str | None,
+        typer.Option(
+            "--record",
+            parser=options.plain,
+            metavar="FILE",
+            help="Keep all that passes in FILE, which must be new; `tinychat replay FILE` plays it.",
         ),
     ] = None,
     as_json: Annotated[
@@ -162,12 +171,23 @@ def run(
             view=view,
             mouse=not no_mouse,
             trace=trace,
+            record=record,
         )
         return
     from tinychat.cli.reply import print_reply
 
     text = _said(card, prompt, raw=raw)
-    print_reply(load, text, system=system, limits=limits, think=think, raw=raw, as_json=as_json, trace=trace)
+    print_reply(
+        load,
+        text,
+        system=system,
+        limits=limits,
+        think=think,
+        raw=raw,
+        as_json=as_json,
+        trace=trace,
+        record=record,
+    )
 
 
 def _said(card: ModelCard, prompt: str | None, *, raw: bool) -> str:

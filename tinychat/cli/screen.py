@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from tinychat.cli import log
+from tinychat.cli.record import recorded
 from tinychat.protocol import Limits, LoadModel
 
 
@@ -21,11 +22,12 @@ def open_chat(
     view: str | None,
     mouse: bool,
     trace: str | None = None,
+    record: str | None = None,
 ) -> None:
-    """Show the chat until the person leaves; write each token to the file `trace`.
+    """Show the chat until the person leaves; write each token to the file `trace`, and all that passes to `record`.
 
     Raises:
-        TinychatError: That file can't be written.
+        TinychatError: Such a file can't be written.
         typer.Exit: The screen ended with a status other than 0.
     """
     # The engine without torch is a third of the screen's own import; torch follows on the engine's thread.
@@ -34,7 +36,7 @@ def open_chat(
     from tinychat.ui.app import ChatApp
 
     log.leave_the_terminal()
-    engine = LocalEngine(None if trace is None else Trace(Path(trace)))
+    engine = recorded(LocalEngine(None if trace is None else Trace(Path(trace))), record)
     app = ChatApp(engine, load, system=system, limits=limits, think=think, raw=raw, theme=theme, view=view)
     try:
         app.run(mouse=mouse)

@@ -43,6 +43,11 @@ class Pacer:
         return self._left == 0
 
     @property
+    def rate(self) -> float | None:
+        """Tokens a second at most; None: no limit."""
+        return self._pace.rate
+
+    @property
     def stepped(self) -> bool:
         """Whether somebody looks at each token for itself."""
         return self._pace.mode in ("pause", "step")

@@ -79,6 +79,13 @@ class SamplerPanel(Vertical):
             setting.start(getattr(sampler, setting.field))
         self._explain()
 
+    def show(self, sampler: SamplerSettings) -> None:
+        """Show settings that somebody has chosen elsewhere."""
+        self.sampler = sampler
+        for setting in self.query(Setting):
+            setting.value = getattr(sampler, setting.field)
+        self._explain()
+
     def show_seed(self, seed: int) -> None:
         """Show the seed that a reply drew."""
         self.query_one(SeedEntry).show_last(seed)
