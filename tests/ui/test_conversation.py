@@ -20,8 +20,8 @@ from tinychat.protocol import (
     PrefillProgress,
     PromptRendered,
     SamplerSettings,
+    SamplerUsed,
     SetSampler,
-    TokenEmitted,
     TurnFinished,
 )
 from tinychat.ui.bridge import TokenRun
@@ -269,11 +269,10 @@ def test_a_slider_moved_in_mid_reply_is_noted_with_its_token() -> None:
     sent: Sent = []
     chat = conversation(sent)
     _, reply = chat.ask("Hello?")
-    hot = SamplerSettings(temperature=1.5)
-    token = TokenEmitted(reply.turn_id, 0, 7, b"H", "H")
-    chat.take(TokenRun(reply.turn_id, 1, "H", "", tokens=(token,)))
-    chat.set_sampler(hot)
-    assert chat.tree[reply.turn_id].settings == ((0, SamplerSettings(temperature=0.2)), (1, hot))
+    cold, hot = SamplerSettings(temperature=0.2, seed=5), SamplerSettings(temperature=1.5, seed=5)
+    chat.take(SamplerUsed(reply.turn_id, 0, cold))
+    chat.take(SamplerUsed(reply.turn_id, 1, hot))
+    assert chat.tree[reply.turn_id].settings == ((0, cold), (1, hot))
 
 
 def test_a_reply_left_for_a_new_chat_keeps_what_was_said() -> None:

@@ -1,4 +1,7 @@
-"""Conversations as plain data: the tree of turns. The UI thread owns it; the engine is only ever told a path."""
+"""Conversations as plain data: the tree of turns, and the file that keeps them.
+
+The UI thread owns the tree; the engine is only ever told a path, and a writer of its own keeps it on disk.
+"""
 
 from tinychat.chats.tree import Tree, TreeState
 from tinychat.chats.turn import Turn

@@ -150,13 +150,14 @@ class Tree:
         written: dict[str, Any] = {"text": text, "thinking": old.thinking, "reason": "edited"}
         return self._add(old.parent, "assistant", origin=turn_id, **written)
 
-    def finish(self, finished: TurnFinished, vocabulary: str, model: str = "") -> Turn:
+    def finish(self, finished: TurnFinished, vocabulary: str, model: str = "", weights: str = "") -> Turn:
         """Put what the engine made of a reply into its turn.
 
         Args:
             finished: The engine's last word on the reply.
             vocabulary: Hash of the vocabulary its ids belong to.
             model: Name of the model that made it.
+            weights: Fingerprint of that model's files.
 
         Raises:
             KeyError: The turn is not of this conversation.
@@ -170,6 +171,7 @@ class Tree:
             reason=finished.reason,
             seed=finished.seed,
             model=model,
+            weights=weights,
             forced=finished.forced,
         )
 

@@ -37,6 +37,8 @@ class Turn:
     """What the random numbers of a reply started from: one draw a token, the given ones included."""
     model: str = ""
     """Name of the model that made a reply."""
+    weights: str = ""
+    """Fingerprint of that model's weight files."""
     settings: tuple[tuple[int, SamplerSettings], ...] = ()
     """What a reply's tokens were drawn by: (index of the first token, settings), as they changed."""
     origin: int | None = None

@@ -27,6 +27,7 @@ from tinychat.protocol import (
     PrefillProgress,
     PromptRendered,
     SamplerSettings,
+    SamplerUsed,
     SetSampler,
     TokenizerReady,
     TurnFinished,
@@ -223,8 +224,6 @@ class Conversation:
         """Use other settings from the very next token on."""
         self.sampler = sampler
         self._send(SetSampler(sampler))
-        if self.live is not None and self.live in self.tree:
-            self.tree.drawn_by(self.live, len(self.replies[self.live].tokens), sampler)
 
     # Events
 
@@ -248,6 +247,8 @@ class Conversation:
                 self._thought.append(update.thinking)
             case PromptRendered(turn_id=self.live, ids=ids):
                 self._prompt_tokens = len(ids)
+            case SamplerUsed(turn_id=self.live, index=index, sampler=sampler) if update.turn_id in self.tree:
+                self.tree.drawn_by(update.turn_id, index, sampler)
             case PrefillProgress(turn_id=self.live):
                 if reply := self.replies.get(update.turn_id):
                     reply.prefill = update
@@ -295,7 +296,6 @@ class Conversation:
         vocabulary = self.info.vocabulary if self.info else ""
         self.replies[reply.turn_id] = ReplyTokens(reply.turn_id, vocabulary, len(forced), branch_of)
         sampler = self.sampler if seed is None else replace(self.sampler, seed=seed)
-        self.tree.drawn_by(reply.turn_id, 0, sampler)
         self._send(
             Generate(
                 reply.turn_id,
@@ -314,7 +314,9 @@ class Conversation:
 
     def _finish(self, finished: TurnFinished) -> None:
         if finished.turn_id in self.tree:
-            self.tree.finish(finished, self.info.vocabulary if self.info else "", self.name)
+            info = self.info
+            made_by = (info.vocabulary, info.name, info.fingerprint) if info else ("", self.name)
+            self.tree.finish(finished, *made_by)
             if reply := self.replies.get(finished.turn_id):
                 reply.finished = finished
         if finished.turn_id == self.live:
