@@ -16,6 +16,7 @@ from tinychat.cli.models import list_, pull, show
 from tinychat.cli.prompt import prompt
 from tinychat.cli.replay import replay
 from tinychat.cli.run import run
+from tinychat.cli.sessions import sessions
 from tinychat.cli.themes import themes
 from tinychat.cli.tokenize import tokenize
 
@@ -55,3 +56,4 @@ def tinychat(
 
 for command in (run, replay, tokenize, prompt, pull, list_, show, bench, compare, themes):
     app.command(command.__name__.strip("_"))(command)
+app.add_typer(sessions)
