@@ -9,9 +9,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from scripted_glass import described, explained, explained_text, inspected, lensed, mapped
+from scripted_glass import attended, described, explained, explained_text, inspected, lensed, mapped
 
 from tinychat.protocol import (
+    Attend,
     CacheBlocks,
     CacheStats,
     Cancel,
@@ -120,6 +121,8 @@ class ScriptedEngine:
                 self.emit(inspected(command))
             case Lens():
                 self.emit(lensed(command))
+            case Attend():
+                self.emit(attended(command))
             case MapCache():
                 self.emit(mapped(command, self.lengths.get(self.turn_id, 0) if self.sent(Generate) else 0))
             case DescribePrompt():

@@ -10,6 +10,8 @@ from typing import Final
 
 from tinychat.protocol import (
     Alternative,
+    Attend,
+    Attended,
     BpeWalk,
     CachedBlock,
     CachedRun,
@@ -111,6 +113,33 @@ def lensed(command: Lens, ranks: tuple[int, ...] = (900, 3, 1, 2, 1, 1)) -> Lens
         probability = CHANCES[rank - 1] if rank <= len(CHANCES) else 0.00001
         layers.append(LensLayer(tuple(Alternative(IDS[n], PIECES[n], chance) for n, chance in best), rank, probability))
     return Lensed(command.request_id, command.turn_id, command.index, IDS[0], tuple(layers))
+
+
+def attended(command: Attend, prompt: int = 7, window: int | None = None) -> Attended:
+    """Answer `Attend`: a head gives half to the first position in sight, a quarter to its own and a quarter to the one
+    of its number, counted through all layers and around; 30 layers of 9 heads, three of which read one kv head."""
+    length = prompt + command.index
+    first = 0 if window is None else max(0, length - window)
+    rows: list[list[float]] = []
+    for number in range(30 * 9):
+        row = [0.0] * length
+        row[first] += 0.5
+        row[-1] += 0.25
+        row[first + number % (length - first)] += 0.25
+        rows.append(row)
+    start, end = (0, 30 * 9) if command.layer is None else (9 * command.layer, 9 * command.layer + 9)
+    best = [max(range(start, end), key=lambda number: rows[number][position]) for position in range(length)]
+    largest = tuple(divmod(number, 9) for number in best)
+    if command.layer is None:
+        weights = [rows[number][position] for position, number in enumerate(best)]
+    elif command.head is None:
+        weights = [sum(column) / 9 for column in zip(*rows[start:end], strict=True)]
+    else:
+        weights, largest = rows[start + command.head], ()
+    return Attended(
+        command.request_id, command.turn_id, command.index, command.layer, command.head, tuple(weights),
+        first, window, largest, 30, 9, 3,
+    )  # fmt: skip
 
 
 def described(command: DescribePrompt, said: str = "What?", bos: tuple[int, ...] = (0,)) -> PromptDescribed:

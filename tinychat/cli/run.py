@@ -14,7 +14,7 @@ from tinychat.cli.piped import arguments_text, piped_text
 from tinychat.errors import UsageError
 from tinychat.protocol import Limits, LoadModel
 
-VIEWS: Final = ("tokens", "why", "layers", "lens", "cache", "prompt", "time", "bpe")
+VIEWS: Final = ("tokens", "why", "layers", "lens", "attention", "cache", "prompt", "time", "bpe")
 """The views of the screen, `tinychat.ui.glass.VIEWS`; naming them must not cost the import of a screen."""
 
 

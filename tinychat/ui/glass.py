@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tinychat.protocol import (
+    Attended,
     Bandwidth,
     CacheMapped,
     CacheStats,
@@ -30,6 +31,7 @@ from tinychat.protocol import (
     TokenizerReady,
     View,
 )
+from tinychat.ui.attention_focus import AttentionFocus
 from tinychat.ui.bridge import Update
 from tinychat.ui.conversation import Conversation
 from tinychat.ui.inquiry import Inquiry
@@ -42,13 +44,14 @@ VIEWS: Final = {
     "why": "w",
     "layers": "l",
     "lens": "g",
+    "attention": "a",
     "cache": "k",
     "prompt": "p",
     "time": "m",
     "bpe": "b",
 }
 """The names of the views, as `run --view` takes them, and the key of each."""
-_COSTLY: Final[dict[str, View]] = {"layers": "layers", "time": "time"}
+_COSTLY: Final[dict[str, View]] = {"layers": "layers", "attention": "attention", "time": "time"}
 _MAP_EVERY: Final = 0.5
 """Seconds between two maps of the cache while a reply is made."""
 _END: Final = 2**31
@@ -82,6 +85,7 @@ class Glass:
         self.map_focus: int | None = None
         """The position of the cache that a person looks at; None follows the last."""
         self.typed = TypedWalk(send, chat)
+        self.heads = AttentionFocus(send)
         self._why = Inquiry(send)
         self._layers = Inquiry(send)
         self._lens = Inquiry(send)
@@ -175,7 +179,9 @@ class Glass:
                 self._layers.want((turn_id, at), lambda n: Inspect(n, turn_id, at))
         elif self.view == "lens" and (at := reply.at) >= 0 and not self.followed:
             self._lens.want((turn_id, at), lambda n: Lens(n, turn_id, at))
-        elif self.view == "prompt":
+        elif self.view == "attention" and (at := reply.at) >= 0 and not self.followed:
+            self.heads.ask(turn_id, at)
+        if self.view == "prompt" or (self.view == "attention" and reply.tokens):
             rendered = reply.prefill is not None or bool(reply.tokens)
             self._prompt.want((turn_id, rendered), lambda n: DescribePrompt(n, turn_id))
 
@@ -205,6 +211,8 @@ class Glass:
                 self._take_probed(update)
             case Lensed() if self._lens.answered(update.request_id):
                 self.lensed = update
+            case Attended():
+                self.heads.take(update)
             case Profiled(turn_id=turn_id):
                 if reply := self.chat.replies.get(turn_id):
                     reply.profiles.append(update)
@@ -212,8 +220,8 @@ class Glass:
                 self.bandwidth = update
             case CacheStats(layers=layers):
                 self.cache_bytes = sum(layer.used_bytes for layer in layers)
-            case ModelReady():
-                self._start_anew()
+            case ModelReady(info=info):
+                self._start_anew(info.layers)
 
     def _take_probed(self, probed: Probed) -> None:
         if probed.request_id is not None and not self._layers.answered(probed.request_id):
@@ -223,10 +231,11 @@ class Glass:
         elif reply := self.chat.replies.get(probed.turn_id):
             reply.keep_probe(probed)
 
-    def _start_anew(self) -> None:
-        """Another model is there: what was asked of the one before is not its answer."""
+    def _start_anew(self, layers: int) -> None:
+        """Another model, of so many layers, is there: what was asked of the one before is not its answer."""
         for inquiry in (self._why, self._layers, self._lens, self._prompt, self._map):
             inquiry.forget()
+        self.heads.start_anew(layers)
         self.explained = self.described = self.inspected = self.lensed = None
         self.bandwidth = self.mapped = self.map_focus = None
         if self._looked:

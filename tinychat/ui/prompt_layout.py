@@ -60,3 +60,12 @@ class PromptLayout:
         piece = self.described.pieces[index]
         text = str(piece.token_id) if self.ids else visible_bytes(piece.data) or "no bytes"
         return cut(text, max(1, self.width - 2))
+
+
+def source_of(span: Span) -> str:
+    """Return where a stretch came from, in a word."""
+    if span.origin == "template":
+        return "template"
+    if span.origin == "model":
+        return "reply"
+    return "system" if span.role == "system" else "you"

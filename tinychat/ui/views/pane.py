@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from tinychat.ui.glass import Glass
+from tinychat.ui.views.attention import AttentionView
 from tinychat.ui.views.bpe import BpeView
 from tinychat.ui.views.cache import CacheView
 from tinychat.ui.views.layers import LayersView
@@ -24,6 +25,7 @@ _CLASSES: Final[tuple[type[View], ...]] = (
     WhyView,
     LayersView,
     LensView,
+    AttentionView,
     CacheView,
     PromptView,
     TimeView,

@@ -9,10 +9,10 @@ from typing import Final
 from textual.binding import Binding
 
 from tinychat.pictures import visible_bytes
-from tinychat.protocol import PromptDescribed, Span
+from tinychat.protocol import PromptDescribed
 from tinychat.ui import figures
 from tinychat.ui.glass import Glass
-from tinychat.ui.prompt_layout import PromptLayout, PromptLine
+from tinychat.ui.prompt_layout import PromptLayout, PromptLine, source_of
 from tinychat.ui.views.view import NOTHING, View, sentence
 from tinychat.ui.widgets import line_widget
 from tinychat.ui.widgets.line_widget import Line, cut
@@ -72,7 +72,7 @@ one was trained with exactly one, and a second one makes it worse. `i` shows ids
             return sentence("Asking the engine ...", width)
         if described.problem:
             return sentence(described.problem, width, "view--warning")
-        counts = Counter(_source(span) for span in described.spans for _ in range(span.start, span.end))
+        counts = Counter(source_of(span) for span in described.spans for _ in range(span.start, span.end))
         parts = ", ".join(f"{source} {figures.count(number)}" for source, number in counts.items())
         lines: list[Line] = [((cut(f"{figures.tokens(len(described.pieces))}: {parts}", width), "view--title"),)]
         told, style = _bos(described)
@@ -127,7 +127,7 @@ one was trained with exactly one, and a second one makes it worse. `i` shows ids
 
     def _line(self, described: PromptDescribed, line: PromptLine) -> Line:
         spans: list[line_widget.Span] = [
-            ((_source(line.span) if line.begins else "").ljust(_GUTTER)[:_GUTTER], "view--quiet")
+            ((source_of(line.span) if line.begins else "").ljust(_GUTTER)[:_GUTTER], "view--quiet")
         ]
         for index, label in enumerate(line.labels, line.first):
             special = described.pieces[index].special
@@ -137,15 +137,6 @@ one was trained with exactly one, and a second one makes it worse. `i` shows ids
             if index in described.bos:
                 spans.append((f"{_BOS} ", "prompt--bos"))
         return tuple(spans)
-
-
-def _source(span: Span) -> str:
-    """Return where a stretch came from, in a word."""
-    if span.origin == "template":
-        return "template"
-    if span.origin == "model":
-        return "reply"
-    return "system" if span.role == "system" else "you"
 
 
 def _bos(described: PromptDescribed) -> tuple[str, str]:

@@ -42,14 +42,14 @@ class ViewTabs(LineWidget):
     def compose_lines(self, width: int) -> Sequence[Line]:
         """Return the one line, in the roomiest form that the width has place for."""
         closing: Line = (("─ ", "tabs--rule"), ("Esc closes", "tabs--name"), (" ─", "tabs--rule"))
-        for named, gap in ((True, " "), (True, ""), (False, "")):
+        for named, gap, end in ((True, " ", closing), (True, "", closing), (True, "", ()), (False, "", closing)):
             line = self._tabs(gap, named=named)
-            if cells((*line, *closing)) <= width:
+            if cells((*line, *end)) <= width:
                 break
-        space = width - cells((*line, *closing))
+        space = width - cells((*line, *end))
         if space < 0:
-            closing, space = (), max(0, width - cells(tuple(line)))
-        return [(*line, ("─" * space, "tabs--rule"), *closing)]
+            end, space = (), max(0, width - cells(tuple(line)))
+        return [(*line, ("─" * space, "tabs--rule"), *end)]
 
     def _tabs(self, gap: str, *, named: bool) -> list[Span]:
         """Return the tabs: the open one in full, of the others the key, and if `named` the name and a `gap`."""
