@@ -125,10 +125,10 @@ async def test_the_engine_pays_only_for_what_is_open(open_chat: OpenChat) -> Non
 async def test_a_view_opens_from_the_command_line_and_the_palette(open_chat: OpenChat, name: str) -> None:
     """Would catch: `run --view` that takes the focus from the prompt, or a palette without the views."""
     async with open_chat(size=(80, 24), view=name) as chat:
-        await chat.shows("Esc closes")
+        await chat.shows(f"{VIEWS[name]} {name} ")
         assert chat.screen.editor.has_focus
         await chat.press("escape")
-        await chat.hides("Esc closes")
+        await chat.hides(f"{VIEWS[name]} {name} ")
         command = next(c for c in chat.app.get_system_commands(chat.screen) if c.title.startswith(f"View: {name}"))
         command.callback()
         await chat.until(lambda: focused_view(chat) == name)
