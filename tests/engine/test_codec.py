@@ -21,6 +21,7 @@ from tinychat.protocol import (
     Message,
     SamplerSettings,
     SetSampler,
+    SetViews,
     TokenEmitted,
     Tokenize,
 )
@@ -84,7 +85,10 @@ def test_every_command_and_event_comes_back_as_it_was(kind: Any, data: st.DataOb
     assert line.isascii()
     back = decode(whole, json.loads(line))
     assert type(back) is kind
-    assert repr(back) == repr(value), "repr tells -0.0 from 0.0, and NaN is NaN"
+    if isinstance(value, SetViews):
+        assert back == value, "a set has no order"
+    else:
+        assert repr(back) == repr(value), "repr tells -0.0 from 0.0, and NaN is NaN"
 
 
 def test_what_stands_for_its_default_is_left_out() -> None:
