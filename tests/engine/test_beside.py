@@ -28,6 +28,7 @@ from tinychat.protocol import (
     Limits,
     Message,
     ModelReady,
+    Notice,
     Pace,
     Paused,
     PromptRendered,
@@ -380,8 +381,10 @@ def test_a_comparison_that_fails(tiny: Tiny, two, monkeypatch):
     two.a.load(path)
     two.b.load(path)
     assert [each.reason for each in two.ask(count=9)] == ["length", "length"]
-    assert len(two.a.of(EngineFailed)) == 1
-    assert two.a.of(EngineFailed)[0].turn_id is None
+    assert [notice.text for notice in two.a.of(Notice) if "compared no further" in notice.text] == [
+        "The two are compared no further. The machine ran out of memory."
+    ]
+    assert not two.a.of(EngineFailed)
 
 
 def test_one_is_cancelled(tiny: Tiny, two, gate):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tinychat.engine.failing import failure
 from tinychat.engine.worker import Call, Work, Worker
 from tinychat.errors import Cancelled
-from tinychat.protocol import Command, Event, LoadModel, Shutdown
+from tinychat.protocol import Command, Event, LoadModel, Notice, Shutdown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +123,7 @@ class EngineThread:
             self._workers[0].emit(self._comparison.look())
         except BaseException as error:  # neither reply ends by it
             self._comparison.give_up()
-            self._workers[0].emit([failure(error)])
+            self._workers[0].emit([Notice(f"The two are compared no further. {failure(error).summary}")])
         if self._comparison.over:
             self._comparison = None
 

@@ -30,7 +30,7 @@ class ChatApp(App[None]):
     """tinychat's screen. `run()` returns once the terminal is restored; the engine is left to the caller to close."""
 
     TITLE = "tinychat"
-    CSS_PATH = "screens/chat.tcss"  # Textual doesn't read the stylesheet of the default screen itself
+    CSS_PATH = ["screens/chat.tcss"]  # Textual doesn't read the stylesheet of the default screen itself
     ENABLE_COMMAND_PALETTE = True
 
     BINDINGS = [
