@@ -16,6 +16,7 @@ from tinychat.cli.record import recorded
 from tinychat.errors import Cancelled, TinychatError, UsageError
 from tinychat.protocol import (
     Cancel,
+    Divergence,
     DownloadProgress,
     EngineFailed,
     Generate,
@@ -36,8 +37,13 @@ _PATIENCE: Final = 2.0
 class Headless:
     """An engine of this process, and stderr."""
 
-    def __init__(self, trace: str | None = None, record: str | None = None) -> None:
-        """Start the engine's thread; each token is written to the file `trace`, all that passes to `record`.
+    def __init__(self, trace: str | None = None, record: str | None = None, beside: Headless | None = None) -> None:
+        """Start the engine's thread, or share it.
+
+        Args:
+            trace: A file that each token is written to.
+            record: A file that all that passes is written to.
+            beside: The one whose thread this one shares, and which ends both.
 
         Raises:
             TinychatError: Such a file can't be written.
@@ -45,7 +51,8 @@ class Headless:
         from tinychat.engine.thread import LocalEngine
         from tinychat.engine.trace import Trace
 
-        self.engine = LocalEngine(None if trace is None else Trace(Path(trace)))
+        other = None if beside is None else beside.engine
+        self.engine: LocalEngine = LocalEngine(None if trace is None else Trace(Path(trace)), other)
         self._told = recorded(self.engine, record)
         """The engine, as commands and events reach it."""
         self._notices = Notices()
@@ -82,12 +89,24 @@ class Headless:
         Raises:
             TinychatError: It failed; what came before has been yielded.
         """
+        self.send(command)
+        for event in self.follow(command, interruption):
+            if not isinstance(event, Divergence):
+                yield event
+
+    def send(self, command: Generate) -> None:
+        """Begin a reply."""
         self._told.send(command)
+
+    def follow(
+        self, command: Generate, interruption: Interruption
+    ) -> Iterator[TokenEmitted | Divergence | TurnFinished]:
+        """Yield what comes of a reply that was begun; as `reply` otherwise."""
         deadline = math.inf
         while time.monotonic() < deadline:
             for event in self._told.poll(_LOOK):
                 match event:
-                    case TokenEmitted():
+                    case TokenEmitted() | Divergence():
                         yield event
                     case Notice(text=text):
                         self._notices.line(f"note: {text}")

@@ -58,8 +58,8 @@ def print_reply(
                     printer.token(event)
                 else:
                     printer.done(event)
-                    if ending := _why(event, ready, limits):
-                        notices.line(f"note: {ending}")
+                    if why := ending(event, ready, limits):
+                        notices.line(f"note: {why}")
         if interruption.status:
             raise typer.Exit(interruption.status)
 
@@ -98,10 +98,17 @@ class Plain:
         self._results.text(f"{finished.text[self._printed :]}\n")
 
 
+class Objects(Protocol):
+    """What takes objects, one a line."""
+
+    def json(self, value: dict[str, Any]) -> None:
+        """Print one."""
+
+
 class Json:
     """Three kinds of objects: ready once, a token each, done in the end. Scripts rely on their keys."""
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: Objects) -> None:
         self._results = results
 
     def ready(self, ready: ModelReady) -> None:
@@ -158,7 +165,7 @@ class Json:
         self._results.json(done)
 
 
-def _why(finished: TurnFinished, ready: ModelReady, limits: Limits) -> str:
+def ending(finished: TurnFinished, ready: ModelReady, limits: Limits) -> str:
     """Return what there is to say about a reply's end, "" for one that the model or the person chose."""
     if finished.reason == "context":
         return f"The context of {ready.info.context:,} tokens is full; the reply stops there."

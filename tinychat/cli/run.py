@@ -19,6 +19,7 @@ VIEWS: Final = ("tokens", "why", "layers", "lens", "attention", "cache", "prompt
 
 
 def run(
+    words: typer.Context,
     model: Annotated[
         str | None, typer.Argument(parser=options.plain, metavar="MODEL", help="As in `tinychat list`, or any other.")
     ] = None,
@@ -81,6 +82,15 @@ def run(
         ),
     ] = None,
     threads: options.Threads = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            "--beside",
+            parser=options.plain,
+            metavar='"MODEL OPTIONS"',
+            help='A second model, asked the same; what isn\'t named is as in the first: --beside "--dtype fp32".',
+        ),
+    ] = None,
     theme: Annotated[
         str | None, typer.Option("--theme", parser=options.plain, metavar="NAME", help="Colours of the screen.")
     ] = None,
@@ -157,8 +167,24 @@ def run(
     except ValueError as error:
         raise UsageError(str(error)) from None
     system = arguments_text("--system", system or "")
+    if beside is not None:
+        for flag, value in (("--view", view), ("--trace", trace), ("--record", record)):
+            if value is not None:
+                raise UsageError(f"{flag} has no place beside --beside, which shows two models and no views.")
+    on_screen = prompt is None and sys.stdin.isatty() and sys.stdout.isatty() and not as_json
+    if beside is not None:
+        from tinychat.cli.beside import open_both, print_both
+        from tinychat.cli.second import second_model
 
-    if prompt is None and sys.stdin.isatty() and sys.stdout.isatty() and not as_json:
+        loads = load, second_model(beside, words, load)
+        if on_screen:
+            open_both(loads, system=system, limits=limits, think=think, raw=raw, theme=theme, mouse=not no_mouse)
+        else:
+            text = _said(card, prompt, raw=raw)
+            print_both(loads, text, system=system, limits=limits, think=think, raw=raw, as_json=as_json)
+        return
+
+    if on_screen:
         from tinychat.cli.screen import open_chat
 
         open_chat(
