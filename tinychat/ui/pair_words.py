@@ -84,7 +84,7 @@ def no_divergence(pair: Pair) -> str:
     if any(chat.info is None for chat in pair.sides):
         return ""
     if not pair.same_vocabulary:
-        return "no KL: two vocabularies; tokens are aligned by bytes"
+        return "none: two vocabularies; tokens are aligned by bytes"
     if pair.alignment is not None and not pair.same_prompt:
-        return "no KL: two prompts, since the replies before parted"
+        return "none: two prompts, since the replies before parted"
     return ""

@@ -56,6 +56,7 @@ class BesideScreen(Screen[None]):
         Binding("escape", "back", "back", tooltip="Go back to the prompt", id="chat.back"),
         Binding("f1", "help", "help", tooltip="Keys, and what KL and the tokens side by side say", id="chat.help"),
         Binding("ctrl+g", "tokens", "tokens", tooltip="The tokens side by side; again: go to them", id="beside.tokens"),
+        Binding("f5", "parting", "first difference", tooltip="Go to the first difference", id="beside.parting"),
         Binding("f7", "pause", "pause", tooltip="Have both replies wait, or go on", id="glass.pause", priority=True),
         Binding("f8", "step", "step", tooltip="One token of each, then wait", id="glass.step", priority=True),
         Binding("ctrl+r", "regenerate", "regenerate", tooltip="Have both answer again, by one seed", id="chat.again"),
@@ -141,7 +142,8 @@ class BesideScreen(Screen[None]):
                 self.pair.take(side, update)
                 self._show(side, update)
         if any_came and self.pair.alignment is not None:
-            self.pair.alignment.update()
+            if self.pair.alignment.update():
+                self.refresh_bindings()
             for pane in self.panes:
                 pane.show_parting()
         if [chat.phase for chat in self.pair.sides] != before:
@@ -241,6 +243,12 @@ class BesideScreen(Screen[None]):
         self.status.clear_hint()
         self._phase_changed()
 
+    def on_resize(self) -> None:
+        """Give both texts the same width, so that what is the same is broken into the same lines."""
+        first, second = self.panes
+        width = max(1, (self.size.width - 1) // 2)
+        first.styles.width, second.styles.width = width, width + 1  # the rule between them is the second one's
+
     def on_key(self, event: events.Key) -> None:
         """Let a person type wherever the focus is: letters that nobody else wants go to the prompt."""
         wanted = isinstance(self.focused, Editor) or event.key in self.active_bindings
@@ -263,6 +271,8 @@ class BesideScreen(Screen[None]):
                 return elsewhere and not (self.queued or pair.busy or pair.loading)
             case "step":
                 return True if pair.busy else None
+            case "parting":
+                return True if pair.alignment is not None and pair.alignment.difference is not None else None
             case "regenerate":
                 return True if pair.ready and any(chat.tree.head is not None for chat in pair.sides) else None
             case "thinking":
@@ -314,6 +324,12 @@ class BesideScreen(Screen[None]):
             self.remove_class("-tokens")
             self.editor.focus()
         self.refresh_bindings()
+
+    def action_parting(self) -> None:
+        """Go to the first difference, in both and in the tokens."""
+        for pane in self.panes:
+            pane.go_to_parting()
+        self.tokens.go_to_parting()
 
     def action_pause(self) -> None:
         """Have both wait, or go on."""

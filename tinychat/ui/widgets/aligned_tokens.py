@@ -22,16 +22,20 @@ from tinychat.ui.widgets.line_widget import Line, LineWidget, cut
 _NUMBER: Final = 7
 _CHANCE: Final = 8
 _NATS: Final = 9
+_WIDEST: Final = 36
+"""Cells of a column of tokens: further apart, a line is hard to follow."""
 
 
 class AlignedTokens(LineWidget, can_focus=True):
     """Number, A's tokens and their probability, B's and theirs, and KL(A‖B). It follows the newest until scrolled."""
 
     HELP = """
-**Tokens side by side.** Each line holds the tokens of A and of B that cover the same bytes: one of each where the
-vocabularies agree, several where one cuts finer (parted by `|`). `p` is the model's own probability of them, before the
-sampler; `KL` is KL(A‖B), in nats. `≠` marks the first difference; from there on each goes its own way, and a line holds
-the next token of each. `↑` `↓` `PgUp` `PgDn` `Home` `End` scroll.
+**Tokens side by side.** Each line holds the tokens of A and of B that cover
+the same bytes: one of each where the vocabularies agree, several where one
+cuts finer (parted by `|`). `p` is the model's own probability of them, before
+the sampler; `KL` is KL(A‖B), in nats. `≠` marks the first difference; from
+there on each goes its own way, and a line holds the next token of each.
+`↑` `↓` `PgUp` `PgDn` `Home` `End` scroll, `F5` goes to the first difference.
 """
     BINDING_GROUP_TITLE = "Tokens side by side"
 
@@ -68,11 +72,18 @@ the next token of each. `↑` `↓` `PgUp` `PgDn` `Home` `End` scroll.
         self._top = None
         self.update_lines()
 
+    def go_to_parting(self) -> None:
+        """Show the first difference, and what came before it."""
+        alignment = self._pair.alignment
+        if alignment is not None and alignment.difference is not None:
+            self._top = max(0, len(alignment.stretches) - self.size.height // 2)
+            self.update_lines()
+
     def compose_lines(self, width: int) -> Sequence[Line]:
         """Return the head and the lines in view."""
         room = max(1, self.size.height - 1)
         alignment = self._pair.alignment
-        column = max(4, (width - _NUMBER - _NATS - 2 * _CHANCE) // 2)
+        column = min(max(4, (width - _NUMBER - _NATS - 2 * _CHANCE) // 2), _WIDEST)
         lines = [self._head(column)]
         if alignment is None:
             return [*lines, ((" The tokens of two replies to one question, once both answer.", "aligned--quiet"),)]

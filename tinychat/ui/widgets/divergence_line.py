@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tinychat.ui import figures
 from tinychat.ui.pair import Pair
 from tinychat.ui.pair_words import no_divergence
 from tinychat.ui.widgets.line_widget import Line, LineWidget, cells, cut
@@ -18,10 +19,12 @@ class DivergenceLine(LineWidget):
     """`KL(A‖B) ▁▁▂▁█  mean 0.041 · most 0.34 nats at token 9`."""
 
     HELP = """
-**KL(A‖B)**, the Kullback-Leibler divergence of the two models' own distributions of the next token, before the sampler:
-how many nats worse B's probabilities are for what A would say (Kullback and Leibler 1951). It is told for every token
-as long as both have read the same ids, the first that differs included. After that each goes on from another text, and
-the number would compare texts, not models; so it ends there.
+**KL(A‖B)**, the Kullback-Leibler divergence of the two models' own
+distributions of the next token, before the sampler: how many nats worse B's
+probabilities are for what A would say (Kullback and Leibler 1951). It is told
+for every token as long as both have read the same ids, the first that differs
+included. After that each goes on from another text, and the number would
+compare texts, not models; so it ends there.
 """
 
     COMPONENT_CLASSES = {"divergence--label", "divergence--bars", "divergence--figure", "divergence--quiet"}
@@ -50,7 +53,7 @@ the number would compare texts, not models; so it ends there.
         mean, most, index = found
         words = f"  mean {nats(mean)} · most {nats(most)} nats, token {index + 1}"
         if most <= _LEAST:
-            words = f"  0 over {len(self._pair.divergences)} tokens: the same model"
+            words = f"  0 over {figures.tokens(len(self._pair.divergences))}: the same weights read the same"
         space = width - cells(label) - len(words) - 1
         bars = "".join(self._bar(each, most) for each in self._pair.divergences[-space:]) if space > 0 else ""
         return [(*label, (bars, "divergence--bars"), (cut(words, width - cells(label)), "divergence--figure"))]

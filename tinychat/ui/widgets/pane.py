@@ -91,13 +91,24 @@ class Pane(Vertical):
         if view := self.views.get(self._pair.alignment.replies[self._side].turn_id):
             view.part(parting_place(self._pair, self._side), parting(self._pair, self._side))
 
+    def go_to_parting(self) -> None:
+        """Scroll to where the last replies part."""
+        if self._pair.alignment is None:
+            return
+        view = self.views.get(self._pair.alignment.replies[self._side].turn_id)
+        if view is not None and (row := view.parting_row) is not None:
+            above = self.transcript.size.height // 3
+            self.transcript.scroll_to(y=view.virtual_region.y + row - above, animate=False)
+
     def show_title(self, progress: Progress) -> None:
         """Show model, speed and what tells it from the other."""
         told, fraction = details(self._pair, self._side), None
-        if self.chat.phase in (Phase.LOADING, Phase.PREFILL):
+        if self.chat.phase is Phase.PREFILL:
+            fraction = activity(self.chat, progress, queued=False).fraction
+        elif self.chat.phase is Phase.LOADING:
             doing = activity(self.chat, progress, queued=False)
-            waits = self.chat.phase is Phase.LOADING and not self.chat.load_id
-            told, fraction = ([f"waits for {NAMES[1 - self._side]}"] if waits else [doing.label]), doing.fraction
+            waits = self._side and not self.chat.load_id
+            told, fraction = [f"waits for {NAMES[0]}" if waits else doing.label], doing.fraction
         elif self.chat.phase is Phase.NO_MODEL:
             told = ["no model"]
         self.query_one(PaneTitle).show(self._short, told, self._rate(), fraction)
