@@ -6,6 +6,8 @@ import pytest
 from screen_driver import Chat, OpenChat
 from scripted_engine import stats
 
+from tinychat.ui.screens.help import _prose
+
 SIZES = [(160, 48), (80, 24), (120, 16), (40, 20), (20, 5), (12, 3)]
 
 
@@ -147,6 +149,12 @@ async def test_help_explains_keys_focus_and_model(open_chat: OpenChat, size: tup
         await chat.shows("› temperature")
         await chat.press("f1")
         await chat.shows("A sampler setting.")
+
+
+def test_a_help_text_runs_on() -> None:
+    """Would catch: lines that end where they do in the code, and a list whose points run on."""
+    text = "\n**One.** A line\nand the next.\n\nAnother:\n* `a` point\n* and one\n"
+    assert _prose(text).plain == "One. A line and the next.\n\nAnother:\n* a point\n* and one"
 
 
 async def test_the_key_bar_can_be_clicked(open_chat: OpenChat) -> None:

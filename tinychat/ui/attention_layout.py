@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
+from tinychat.pictures import visible_bytes
 from tinychat.protocol import Piece, PromptDescribed, Span, TokenEmitted
 from tinychat.ui.prompt_layout import PromptLayout, PromptLine, source_of
 
@@ -58,6 +59,10 @@ class AttentionLayout:
     def line_of(self, position: int) -> int:
         """Return the number of the line that a position stands in."""
         return max(0, bisect_right(self._firsts, position) - 1)
+
+    def label(self, position: int) -> str:
+        """Return the token at a position as it is drawn where there is room."""
+        return visible_bytes(self.pieces[position].data) or "no bytes"
 
     def source(self, position: int) -> str:
         """Return where a position came from, in a word."""

@@ -50,7 +50,9 @@ def milliseconds(seconds: float) -> str:
 
 
 def chance(probability: float) -> str:
-    """0.4213 -> "42.1 %", 0.00042 -> "0.042 %"."""
+    """0.4213 -> "42.1 %", 0.00042 -> "0.042 %", 0 -> "0 %"."""
+    if not probability:
+        return "0 %"
     return f"{100 * probability:.3g} %" if probability >= 1e-6 else f"{100 * probability:.1e} %"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Final
 
 from rich.cells import set_cell_size
 from textual.app import ComposeResult
@@ -19,6 +21,8 @@ from tinychat.ui.commands import key_name
 from tinychat.ui.foreign_text import inert
 
 _KEY_CELLS = 20
+_WRAPPED: Final = re.compile(r"(?<!\n)\n(?![\n*])")
+"""Where a paragraph's lines end in the code, which is not where they end on the screen."""
 
 
 class HelpScreen(ModalScreen[None]):
@@ -81,8 +85,9 @@ def _key_tables(active: Sequence[ActiveBinding]) -> Iterable[Content]:
 
 
 def _prose(topic: str) -> Content:
-    """Return a HELP text; of Markdown it uses only bold, code and lists, which read well as they stand."""
-    return Content(topic.strip().replace("**", "").replace("`", ""))
+    """Return a HELP text, each paragraph in one; of Markdown it uses only bold, code and lists, which read well as they
+    stand."""
+    return Content(_WRAPPED.sub(" ", topic.strip()).replace("**", "").replace("`", ""))
 
 
 def _model(info: ModelInfo) -> Content:

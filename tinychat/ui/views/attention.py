@@ -10,20 +10,16 @@ from textual.binding import Binding
 
 from tinychat.pictures import visible_bytes
 from tinychat.protocol import Attended, PromptDescribed
-from tinychat.ui import figures
 from tinychat.ui.attention_layout import AttentionLayout
 from tinychat.ui.attention_row import LISTED, AttentionRow
 from tinychat.ui.glass import Glass
 from tinychat.ui.measures import GLYPHS
-from tinychat.ui.views.view import NOTHING, PLAYING, View, column, sentence
-from tinychat.ui.widgets.gauge import share_bar
-from tinychat.ui.widgets.line_widget import Line, Span, cells, cut, spread
+from tinychat.ui.views import attention_words as words
+from tinychat.ui.views.view import NOTHING, PLAYING, View, sentence
+from tinychat.ui.widgets.line_widget import Line, Span, cut, spread
 
 _GUTTER: Final = 10
-_ROOMY: Final = 16
-"""Lines from which on each of the largest weights has one."""
-_PIECE: Final = 20
-"""Cells of a token in the list of them."""
+_GO: Final = "Look at the token with the largest weight; 2 to 9 at the next ones"
 _UNSEEN: Final = "×"
 _DECIDED: Final = "◀"
 
@@ -51,14 +47,14 @@ caches hold; every number is recomputed.
         Binding("h", "head(1)", "head", tooltip="The next head", key_display="h H", id="attention.head"),
         Binding("H", "head(-1)", "head before", show=False, tooltip="The head before"),
         Binding("x", "mode", "head/mean/max", tooltip="One head, a layer's mean, or the maximum", id="attention.mode"),
-        Binding("f", "first", "first", tooltip="Leave the first position out, or not", id="attention.first"),
+        Binding("f", "first", "without first", tooltip="Leave the first position out, or not", id="attention.first"),
         Binding("enter", "largest", "its head", show=False, tooltip="The head that gives most to the token looked at"),
         Binding("shift+left", "position(-1)", "before", show=False, tooltip="Look at the token before"),
         Binding("shift+right", "position(1)", "after", show=False, tooltip="Look at the token after"),
         Binding("shift+up", "move(-1)", "above", show=False, tooltip="Look at the token above"),
         Binding("shift+down", "move(1)", "below", show=False, tooltip="Look at the token below"),
         *(
-            Binding(str(place), f"go({place})", "largest", show=False, tooltip=f"Look at number {place} of the largest")
+            Binding(str(place), f"go({place})", "largest", show=False, tooltip=_GO if place == 1 else "")
             for place in range(1, LISTED + 1)
         ),
     ]  # fmt: skip
@@ -90,9 +86,9 @@ caches hold; every number is recomputed.
         if row is None or layout is None:
             waiting: list[Line] = [*lines, *sentence("Asking the engine ...", width)]
             return [*waiting, *[()] * (self.head_lines - len(waiting))]  # the text below stays where it is
-        lines += [_what(row, width), *_scale(row, width)]
-        lines += _largest(row, layout, width, self.size.height)
-        return [*lines, ((cut(_number(row, layout, self._at), width), "view--text"),)]
+        lines += [words.what(row, width), *words.scale(row, width)]
+        lines += words.largest(row, layout, width, self.size.height)
+        return [*lines, ((cut(words.number(row, layout, self._at), width), "view--text"),)]
 
     def body(self, width: int) -> Sequence[Line]:
         """Return the conversation; lines out of view are only counted."""
@@ -215,76 +211,6 @@ caches hold; every number is recomputed.
         return layout
 
 
-def _what(row: AttentionRow, width: int) -> Line:
-    """Say which heads the row is of, and what it amounts to."""
-    attended = row.attended
-    layer = f"layer {attended.layer} of {attended.layers - 1}"
-    if attended.layer is None:
-        text = f"maximum over {attended.heads} heads of {attended.layers} layers"
-    elif attended.head is None:
-        text = f"{layer} · mean of {attended.heads} heads"
-    else:
-        text = f"{layer} · head {attended.head} of {attended.heads - 1}"
-        if attended.kv_heads < attended.heads:
-            text += f" · kv head {attended.head * attended.kv_heads // attended.heads}"
-    if attended.window is not None:
-        text += f" · window {figures.count(attended.window)}"
-    total = f"sum {row.sum:.3f}"
-    right = f"{total}, no distribution" if row.is_maximum else f"{total} · {row.bits:.2f} bits"
-    return spread(((cut(text, width - len(right) - 1), "view--text"),), ((right, "view--quiet"),), width, (" ", ""))
-
-
-def _scale(row: AttentionRow, width: int) -> list[Line]:
-    """Say where each level begins, and what is left out."""
-    line: list[Span] = []
-    for level, bound in enumerate(row.bounds):
-        line += [(f" {GLYPHS[level]} {100 * bound:.2g} ", f"heat--{level + 1}"), (" ", "")]
-    line.append(("% and more", "view--quiet"))
-    if row.left_out is None:
-        return [tuple(line)]
-    note: Line = ((f"without the first, {figures.chance(row.left_out)}", "view--warning"),)
-    if cells((*line, *note)) < width:
-        return [spread(tuple(line), note, width, (" ", ""))]
-    return [tuple(line), note]
-
-
-def _largest(row: AttentionRow, layout: AttentionLayout, width: int, height: int) -> list[Line]:
-    """Return the largest weights: as many as have room, a line each or all in one."""
-    found = [(place, position, _label(layout, position)) for place, position in enumerate(row.largest, 1)]
-    if height < _ROOMY:
-        line: list[Span] = []
-        for place, position, label in found:
-            part = (f"{place} ", "view--quiet"), (f"{cut(label, 12)} ", "view--text"), (
-                f"{figures.chance(row.weights[position])}  ", "view--bar",
-            )  # fmt: skip
-            if cells((*line, *part)) > width:
-                break
-            line += part
-        return [tuple(line)]
-    lines: list[Line] = []
-    for place, position, label in found[: max(3, height // 5)]:
-        weight = row.weights[position]
-        start = f"{place} {column(label, _PIECE)} {figures.chance(weight):>9} "
-        bar = share_bar(weight / row.most if row.most else 0.0, max(1, width - cells(((start, ""),)) - 1))
-        lines.append(((start, "view--text"), (bar, "view--bar")))
-    return lines
-
-
-def _number(row: AttentionRow, layout: AttentionLayout, position: int) -> str:
-    """Say what the position looked at was given."""
-    start = f"{figures.count(position)} {_label(layout, position)} · {layout.source(position)}"
-    attended = row.attended
-    if position < attended.first:
-        return f"{start} · behind the window of {figures.count(attended.window or 0)}"
-    if position == 0 and row.left_out is not None:
-        return f"{start} · left out: {figures.chance(row.left_out)}"
-    number = f"{start} · {figures.chance(row.weights[position])}"
-    if attended.largest:
-        layer, head = attended.largest[position]
-        number += f" · most by layer {layer}, head {head}"
-    return number
-
-
 def _line(layout: AttentionLayout, number: int, row: AttentionRow | None, at: int) -> Line:
     """Return a line of the conversation."""
     spans: list[Span] = [(layout.heading(number).ljust(_GUTTER), "view--quiet")]
@@ -304,7 +230,3 @@ def _look(row: AttentionRow | None, position: int) -> tuple[str, str]:
         return _UNSEEN, "view--lost"
     level = row.level(position)
     return (" ", "view--text") if level is None else (GLYPHS[level], f"heat--{level + 1}")
-
-
-def _label(layout: AttentionLayout, position: int) -> str:
-    return visible_bytes(layout.pieces[position].data) or "no bytes"
