@@ -47,7 +47,6 @@ class Beneath:
         self._load = load
         self._tokens: dict[int, list[TokenEmitted]] = {}
         self._settings: dict[int, list[SamplerUsed]] = {}
-        self._forced: dict[int, int] = {}
         self._waiting: list[Any] = []
         """Questions about a reply that is still being computed."""
         self._computing: set[int] = set()
@@ -59,8 +58,6 @@ class Beneath:
                     self._tokens.setdefault(entry.said.turn_id, []).append(entry.said)
                 case SamplerUsed():
                     self._settings.setdefault(entry.said.turn_id, []).append(entry.said)
-                case Generate():
-                    self._forced[entry.said.turn_id] = len(entry.said.forced_ids)
                 case ModelReady() if self._recorded is None:
                     self._recorded = entry.said
 
@@ -84,6 +81,7 @@ class Beneath:
                 sampler=self._used(asked.turn_id, 0),
                 limits=Limits(len(tokens), ignore_end=True),
                 forced_ids=tuple(token.token_id for token in tokens),
+                begin=None,
                 branch_of=None,
                 pace=Pace(),
             )
@@ -103,10 +101,10 @@ class Beneath:
             self._engine.send(question)
         return ""
 
-    def poll(self) -> list[Event]:
-        """Return what there is to say: how the loading goes, and answers."""
+    def poll(self, timeout: float = 0.0) -> list[Event]:
+        """Return what there is to say: how the loading goes, and answers. Wait up to `timeout` seconds for it."""
         events: list[Event] = []
-        for event in self._engine.poll():
+        for event in self._engine.poll(timeout):
             match event:
                 case ModelReady():
                     events += [*self._compared(event), event]
@@ -149,9 +147,10 @@ class Beneath:
         if answer.problem or isinstance(answer, Probed):
             return answer if answer.problem else replace(answer, recomputed=True)
         tokens = self._tokens.get(answer.turn_id, [])
-        draw = tokens[answer.index].draw if answer.index < len(tokens) else None
-        forced = answer.index < self._forced.get(answer.turn_id, 0)
-        return replace(answer, recomputed=True, draw=draw, forced=forced)
+        if answer.index >= len(tokens):
+            return replace(answer, recomputed=True, draw=None)
+        draw = tokens[answer.index].draw
+        return replace(answer, recomputed=True, draw=None if "greedy" in answer.stages else draw, forced=draw is None)
 
 
 def other_model(then: ModelReady, now: ModelReady) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from tinychat.engine.explaining import explain
@@ -70,12 +71,13 @@ def rerun(session: Session, recorded: RecordedReply) -> Difference | None:
     asked, then = recorded.asked, recorded.tokens
     if not then:
         return None
+    begun = sum(token.draw is None for token in then) if asked.begin is not None else 0
     reply = Reply(
         session,
         replace(
             asked,
             sampler=recorded.used[0].sampler if recorded.used else asked.sampler,
-            limits=replace(asked.limits, max_tokens=len(then)),
+            limits=replace(asked.limits, max_tokens=max(1, len(then) - begun)),
             detail="basic",
             pace=Pace(),
         ),
@@ -83,9 +85,10 @@ def rerun(session: Session, recorded: RecordedReply) -> Difference | None:
     opening = next(event for event in reply.opening() if isinstance(event, PromptRendered))
     if recorded.prompt and opening.ids != recorded.prompt:
         return _prompts(recorded.prompt, opening.ids)
+    # Where several hold from the same token on, the last does.
     changes = {used.index: used.sampler for used in recorded.used[1:]}
     now: list[TokenEmitted] = []
-    while reply.reason is None:
+    while reply.reason is None and len(now) < len(then):
         if len(now) in changes:
             reply.use(changes.pop(len(now)))
         for event in reply.step():
@@ -94,7 +97,7 @@ def rerun(session: Session, recorded: RecordedReply) -> Difference | None:
                 if difference := _tokens(session, then[len(now) - 1], event, len(then)):
                     reply.finish("cancelled")
                     return difference
-    finished = reply.finish(reply.reason)
+    finished = reply.finish(reply.reason or "cancelled")
     if len(now) < len(then):
         return Difference(f"token {len(now) + 1} of {len(then)}", f"Now the reply ends before it: {finished.reason}.")
     ends = recorded.finished
@@ -134,7 +137,7 @@ def _chances(then: TokenEmitted, old: Candidate | None, new: Candidate | None) -
     """Tell the model's own probabilities: of the old token then and now, of the new one now."""
     parts = []
     if then.logprob is not None:
-        parts.append(f"the old token {_probability(2.718281828459045**then.logprob)} then")
+        parts.append(f"the old token {_probability(math.exp(then.logprob))} then")
     parts.append(f"{_probability(old.probabilities[0]) if old else 'less than all that are listed'} now")
     if new is not None:
         parts.append(f"the new one {_probability(new.probabilities[0])}")

@@ -31,22 +31,33 @@ def take_step(chat: Conversation, asked: Generate) -> Step:
     if changed:
         chat.tree.system = system
     old, at = asked.branch_of, len(asked.forced_ids) - 1
-    if old is not None and old in chat.tree and chat.can_branch(old) and 0 <= at <= len(chat.replies[old].tokens):
-        return Step(chat.branch(old, at, asked.forced_ids[-1]), changed)
+    if old is not None and old in chat.tree:
+        if asked.begin is not None:
+            return Step(chat.go_on(old), changed)
+        if chat.can_branch(old) and 0 <= at <= len(chat.replies[old].tokens):
+            return Step(chat.branch(old, at, asked.forced_ids[-1]), changed)
     said = [message for message in asked.messages if message.role != "system"]
     if chat.raw:
         return Step(_continue(chat, said[-1].text if said else ""), changed)
     before, question = (said[:-1], said[-1]) if said else ([], Message("user", ""))
     if (again := _newest(chat, said, following=True)) is not None:
         chat.tree.head = again
-        return Step(chat.regenerate(), changed)
+        return Step(_answered_again(chat, asked.begin), changed)
     if not _same(_told(chat.tree), before):
         end = _newest(chat, before, following=False)
         if end is None:
             _begin_anew(chat, before)
         else:
             chat.tree.head = end
-    return Step(chat.ask(question.text)[1], changed)
+    if asked.begin is None:
+        return Step(chat.ask(question.text)[1], changed)
+    chat.tree.ask(question.text)
+    return Step(_answered_again(chat, asked.begin), changed)
+
+
+def _answered_again(chat: Conversation, begin: Message | None) -> Turn:
+    """Have the last question answered, by a reply that begins as was dictated then."""
+    return chat.regenerate() if begin is None else chat.dictate(begin.text)
 
 
 def _continue(chat: Conversation, text: str) -> Turn:

@@ -44,11 +44,13 @@ class ReplayScreen(ChatScreen):
         self._waits = False
         """Whether it does."""
 
-    def on_mount(self) -> None:
-        """Leave the keyboard to the keys that pace: there is nothing to type."""
-        self.editor.placeholder = inert("A recording. Ctrl+Q leaves")
+    def begin(self) -> None:
+        """Leave the keyboard to the keys that pace, since there is nothing to type, and play."""
+        self.editor.placeholder = inert("A recording: Space waits and goes on, Ctrl+Q leaves")
         self.transcript.add(Note("replay", [Remark(self._about), Remark(_KEYS)]))
-        self.set_focus(None)
+        if self.focused is self.editor:
+            self.set_focus(None)
+        super().begin()
 
     def show_activity(self) -> None:
         """Say where the recording waits."""
