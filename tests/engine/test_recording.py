@@ -97,7 +97,7 @@ def test_an_existing_file_is_never_written_over(tmp_path: Path) -> None:
     """Would catch: yesterday's recording gone."""
     path = tmp_path / "chat.jsonl"
     path.write_text("yesterday's")
-    with pytest.raises(TinychatError, match="is there already. Choose another file"):
+    with pytest.raises(TinychatError, match=r"is there already\. Choose another file"):
         RecordedEngine(Fake(), path)
     assert path.read_text() == "yesterday's"
     with pytest.raises(TinychatError, match="can't be written"):

@@ -121,7 +121,7 @@ def test_it_pauses_steps_and_keeps_a_rate() -> None:
     assert player.after(5) == [PrefillProgress(2, 5, 5, 0), Paused(2, 0)]
     assert player.after(5) == []
     player.engine.send(Pace("step"))
-    assert player.after(0.2) == [token(0, 2), Paused(2, 1)]
+    assert player.after(0) == [token(0, 2), Paused(2, 1)], "at once"
     player.engine.send(Pace("play", 1.0))
     assert player.after(0.1)[0] == token(1, 2)
     assert player.after(0.5) == [], "one a second, though it were two then"

@@ -58,11 +58,12 @@ def check_replies(recording: Recording, model: str | None) -> None:
                 differences += 1
                 results.line(f"reply {number} differs at {difference.where}. {difference.what}")
     tokens = sum(len(reply.tokens) for reply in recorded)
-    counted = f"{tokens:,} {_plural('token', tokens)} in {len(recorded):,} {_plural('reply', len(recorded))}"
+    counted = f"{len(recorded):,} {'reply' if len(recorded) == 1 else 'replies'}"
+    of_tokens = f"{tokens:,} {'token' if tokens == 1 else 'tokens'}"
     if not differences:
-        results.line(f"equal: {counted}")
+        results.line(f"equal: {of_tokens} in {counted}")
         return
-    results.line(f"{differences:,} of {len(recorded):,} {_plural('reply', len(recorded))} differ; {counted}")
+    results.line(f"different: {differences:,} of {counted}, {of_tokens} in all")
     raise typer.Exit(1)
 
 
@@ -95,7 +96,3 @@ def load_again(recording: Recording, model: str | None) -> LoadModel:
 def recorded_models(recording: Recording) -> list[ModelReady]:
     """Return the models that were loaded."""
     return [entry.said for entry in recording.entries if isinstance(entry.said, ModelReady)]
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else "replies" if word == "reply" else f"{word}s"

@@ -242,7 +242,7 @@ class ReplayEngine:
                     self._told = said.index
                     self._outbox.append(self._as_now(Paused(said.turn_id, said.index)))
                 return True
-            if self._pacer.rate is not None:
+            if self._pacer.rate is not None or self._pacer.stepped:
                 due = now
         if due > now:
             return True
