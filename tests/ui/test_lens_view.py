@@ -47,7 +47,7 @@ async def test_the_lens(open_chat: OpenChat, size: tuple[int, int]) -> None:
             assert "50 " in rows[number]
         assert rows[3].index("␣Lyon") < rows[3].index("●␣Pa")
         await chat.press("down", "down")
-        await chat.shows("›    2")
+        await chat.shows("›   2")
         if size[1] > 40:
             await chat.shows("after layer 2")
             await chat.shows("id 5432")
@@ -68,10 +68,11 @@ async def test_a_token_that_never_leads(open_chat: OpenChat) -> None:
         await chat.press("f6", "g")
         asked = await chat.sent(Lens)
         best = (Alternative(17, b" Lyon", CHANCES[0]),)
-        layers = (LensLayer(best, 1, 0.5), LensLayer(best, 1200, 0.0000001))
+        layers = (LensLayer(best, 262_144, 1.25e-12), LensLayer(best, 1200, 0.0000001))
         chat.engine.emit(Lensed(asked.request_id, asked.turn_id, asked.index, 5432, layers))
         await chat.shows("Never settles: after the last layer it ranks 1,200.")
         assert "◆" not in chat.text
+        await chat.shows(" 262144 1.2e-10 %  ")
 
 
 async def test_the_lens_of_a_running_reply(open_chat: OpenChat) -> None:

@@ -14,9 +14,9 @@ from tinychat.ui.widgets.line_widget import Line, Span, cut, spread
 
 _ROOMY: Final = 16
 """Lines from which on the tokens of the layer in focus are spelt out."""
-_LAYER: Final = 7
+_LAYER: Final = 6
 _RANK: Final = 6
-_CHANCE: Final = 9
+_CHANCE: Final = 10
 _LEAST: Final = 8
 """Cells that a token takes at least."""
 _SAID: Final = "●"
@@ -95,10 +95,10 @@ def _row(
 ) -> Line:
     """Return one layer, with so many tokens of `size` cells each."""
     style = "view--title" if here else "view--text"
-    rank = "" if layer.rank is None else cut(figures.count(layer.rank), _RANK - 1)
+    rank = "" if layer.rank is None else str(layer.rank)
     chance = "" if layer.probability is None else figures.chance(layer.probability)
     spans: list[Span] = [
-        (f"{'›' if here else ' '}{number:>5}", style),
+        (f"{'›' if here else ' '}{number:>4}", style),
         (_SETTLES if settles else " ", "view--mark"),
         (f"{rank:>{_RANK}}{chance:>{_CHANCE}}  ", style),
     ]
