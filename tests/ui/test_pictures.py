@@ -43,6 +43,7 @@ READY: Final[dict[str, Callable[[Glass], object]]] = {
     "why": lambda glass: glass.explained and glass.explained.index == _at(glass),
     "layers": lambda glass: glass.reply and _at(glass) in glass.reply.probes,
     "lens": lambda glass: glass.lensed and glass.lensed.index == _at(glass),
+    "attention": lambda glass: glass.heads.attended and glass.heads.attended.index == _at(glass),
     "cache": lambda glass: glass.mapped and glass.mapped.length,
     "prompt": lambda glass: glass.described,
     "time": lambda glass: glass.bandwidth and glass.reply and glass.reply.profiles,
@@ -55,7 +56,8 @@ TOKENS: Final = {"why": 7}
 KEYS: Final = {
     "why": "f3 1 enter f2 f6",
     "layers": "down down down",
-    "lens": "pagedown pagedown pagedown",
+    "lens": "pagedown " * 6,
+    "attention": "f",
     "prompt": "right",
     "bpe": "right right right down",
 }
@@ -63,6 +65,7 @@ KEYS: Final = {
 CHOICES: Final[dict[str, Callable[[Glass], Iterable[bytes]]]] = {
     "why": lambda glass: [each.piece for each in glass.explained.candidates] if glass.explained else [],
     "lens": lambda glass: [each.piece for layer in glass.lensed.layers for each in layer.best] if glass.lensed else [],
+    "attention": lambda glass: [each.data for each in glass.described.pieces] if glass.described else [],
 }
 """What the model could have said, as far as a view shows it: another processor may find another there."""
 BY_MACHINE: Final = frozenset({"ms", "min", "KB", "MB", "GB", "float", "bfloat", "bf", "fp", "int"})
