@@ -82,7 +82,7 @@ def told(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", [*_all(Command), *_all(Event)], ids=lambda kind: kind.__name__)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_every_command_and_event_comes_back_as_it_was(kind: Any, data: st.DataObject) -> None:
     """Would catch: a field of a type that nobody thought of (a new event), a byte or a NaN changed on the way, a

@@ -71,7 +71,12 @@ def _coder(kind: Any) -> _Coder:
 def _fields(kind: Any) -> _Coder:
     """Of a dataclass."""
     hints = get_type_hints(kind)
-    coders = {field.name: _coder_later(hints[field.name]) for field in fields(kind)}
+
+    @cache
+    def coders() -> dict[str, _Coder]:
+        """Look them up when one is met: types may hold themselves."""
+        return {field.name: _coder(hints[field.name]) for field in fields(kind)}
+
     defaults = {
         field.name: field.default if field.default_factory is MISSING else field.default_factory()
         for field in fields(kind)
@@ -80,27 +85,23 @@ def _fields(kind: Any) -> _Coder:
 
     def encode(value: Any) -> dict[str, Any]:
         made = {}
-        for name, coder in coders.items():
-            part = getattr(value, name)
-            # Not by `==`, which takes 1 for 1.0 and for True, and 0.0 for -0.0.
-            if name not in defaults or repr(part) != repr(defaults[name]):
-                made[name] = coder().encode(part)
+        for name, coder in coders().items():
+            part, default = getattr(value, name), defaults.get(name, MISSING)
+            # Not by `==` alone, which takes 1 for 1.0 and for True, and 0.0 for -0.0.
+            if part is not default and (part != default or repr(part) != repr(default)):
+                made[name] = coder.encode(part)
         return made
 
     def decode(data: Any) -> Any:
         given = _of(dict, f"a {kind.__name__}", data)
-        if unknown := [name for name in given if name not in coders and name != "type"]:
+        parts = coders()
+        if unknown := [name for name in given if name not in parts and name != "type"]:
             raise ValueError(f"{kind.__name__} has no {_short(unknown[0])}")
-        if missing := [name for name in coders if name not in given and name not in defaults]:
+        if missing := [name for name in parts if name not in given and name not in defaults]:
             raise ValueError(f"{kind.__name__} lacks its {missing[0]}")
-        return kind(**{name: coder().decode(given[name]) for name, coder in coders.items() if name in given})
+        return kind(**{name: coder.decode(given[name]) for name, coder in parts.items() if name in given})
 
     return _Coder(encode, decode)
-
-
-def _coder_later(kind: Any) -> Callable[[], _Coder]:
-    """Look a type up when it is met: types may hold themselves."""
-    return lambda: _coder(kind)
 
 
 def _union(kinds: tuple[Any, ...]) -> _Coder:
@@ -110,7 +111,7 @@ def _union(kinds: tuple[Any, ...]) -> _Coder:
 
     def encode(value: Any) -> Any:
         name = type(value).__name__
-        if is_dataclass(value):
+        if name in named:
             made = _coder(named[name]).encode(value)
             return {"type": name, **made} if len(named) > 1 else made
         return next(_coder(kind) for kind in plain if _holds(kind, value)).encode(value)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from textual import on
+from textual.binding import Binding
 
 from tinychat.protocol import Generate, Pace, Paused, Replayed, SetSampler, Tokenize
 from tinychat.ui.activity import Activity
@@ -17,8 +20,15 @@ from tinychat.ui.widgets.note import Note
 from tinychat.ui.widgets.prompt_editor import PromptEditor
 from tinychat.ui.widgets.sampler_panel import SamplerPanel
 
-_REFUSED = ("regenerate", "start_anew", "system_prompt", "load_again")
-_KEYS = "F7 waits and goes on, F8 makes one token, + and − set the pace, Esc shows the rest of a reply at once."
+_LOOKING: Final = {
+    "stop", "back", "help", "panel", "sampler", "copy_reply", "raw", "thinking", "choose", "scroll_transcript",
+    "follow", "interrupt", "views", "view", "tokens", "pause", "step", "rate", "version",
+}  # fmt: skip
+"""Of the chat's actions, those that add nothing to it."""
+_ACTIONS: Final = {binding.action.partition("(")[0] for binding in Binding.make_bindings(ChatScreen.BINDINGS)}
+_SAYING: Final = {action for action in _ACTIONS - _LOOKING if "." not in action}
+"""All others, but the app's own."""
+_KEYS: Final = "F7 waits and goes on, F8 makes one token, + and − set the pace, Esc shows the rest of a reply at once."
 
 
 class ReplayScreen(ChatScreen):
@@ -56,6 +66,8 @@ class ReplayScreen(ChatScreen):
         """Say where the recording waits."""
         if self._waits:
             self.status.show(Activity("the recording WAITS", None, "F7 goes on"))
+        elif self.chat.phase is Phase.READY:
+            self.status.show(Activity("a recording"))
         else:
             super().show_activity()
 
@@ -139,4 +151,4 @@ class ReplayScreen(ChatScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tell which keys apply: none that would say something new."""
-        return False if action in _REFUSED else super().check_action(action, parameters)
+        return False if action in _SAYING else super().check_action(action, parameters)
