@@ -65,7 +65,7 @@ def read(path: Path) -> Recording:
                 entries.append(_thin(_entry(path, number, parsed), layers))
     except OSError as error:
         raise TinychatError(f"{path} can't be read: {error.strerror or error}.", _NO_RECORDING) from None
-    return Recording(path, tuple(entries), str(header.get("tinychat")), str(header.get("began")), problem)
+    return Recording(path, tuple(entries), _short(header, "tinychat"), _short(header, "began"), problem)
 
 
 def _header(path: Path, file: IO[bytes]) -> dict[str, Any]:
@@ -80,6 +80,11 @@ def _header(path: Path, file: IO[bytes]) -> dict[str, Any]:
             f"{path} is a recording of another kind than this tinychat reads ({FORMAT}).", "Update tinychat."
         )
     return dict(header)
+
+
+def _short(header: dict[str, Any], key: str) -> str:
+    """Return what the header says, no longer than it can be in truth."""
+    return str(header.get(key, "an unknown one"))[:40]
 
 
 def _lines(path: Path, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -138,7 +138,7 @@ def _chances(then: TokenEmitted, old: Candidate | None, new: Candidate | None) -
     parts = []
     if then.logprob is not None:
         parts.append(f"the old token {_probability(math.exp(then.logprob))} then")
-    parts.append(f"{_probability(old.probabilities[0]) if old else 'less than all that are listed'} now")
+    parts.append(f"{_probability(old.probabilities[0]) if old else 'too little to be listed'} now")
     if new is not None:
         parts.append(f"the new one {_probability(new.probabilities[0])}")
     return f"The model gives {', '.join(parts)}."
