@@ -66,6 +66,16 @@ class ModelCard:
     licence: str = ""
     summary: str = ""
 
+    @property
+    def reference(self) -> str:
+        """What `tinychat run` takes for this very model, wherever it is run."""
+        match self.source:
+            case FileSource(path):
+                return str(Path(path).absolute())
+            case HubSource(repo, revision, file) if file and self.name == PurePosixPath(file).name:
+                return f"https://huggingface.co/{repo}/blob/{revision}/{file}"
+        return self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Catalog:

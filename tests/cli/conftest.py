@@ -29,6 +29,7 @@ def tinychat(
 ) -> Iterator[Command]:
     """Run a command in this process: `tinychat("tokenize", model, stdin=b"...")`. stdin is a pipe, empty by default."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def run(*words: str, stdin: bytes = b"") -> Ended:
@@ -47,7 +48,8 @@ def tinychat(
 def environment(tmp_path: Path) -> dict[str, str]:
     """Variables for a process of its own: this checkout, its logs in the test's folder, no wish about colours."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NO_COLOR", "HF_"))}
-    return kept | {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path / "state"), "TERM": "xterm-256color"}
+    folders = {f"XDG_{kind}_HOME": str(tmp_path / kind.lower()) for kind in ("STATE", "DATA")}
+    return kept | folders | {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
 
 
 @pytest.fixture

@@ -288,3 +288,20 @@ def test_a_folder_that_is_no_model_says_what_is_missing(catalog: Catalog, here: 
     (here / "empty/a.gguf").write_bytes(b"GGUF")
     with pytest.raises(CheckpointError, match=r"2 \.gguf files.*empty/a\.gguf"):
         catalog.resolve("./empty")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["smollm2", "gpt2", "org/name", "org/name@v1.0", "https://huggingface.co/org/m-GGUF/blob/main/sub/m.Q4_0.gguf"],
+)
+def test_a_model_can_be_named_again(catalog: Catalog, name: str) -> None:
+    """Would catch: a chat that is gone on with by another model than the one it was with."""
+    card = catalog.resolve(name)
+    assert catalog.resolve(card.reference) == card
+
+
+def test_a_file_is_named_again_from_anywhere(catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Would catch: a chat with ./model.gguf that can only be gone on with from the same folder."""
+    (tmp_path / "m.gguf").write_bytes(b"GGUF\3\0\0\0")
+    monkeypatch.chdir(tmp_path)
+    assert catalog.resolve("./m.gguf").reference == str(tmp_path / "m.gguf")

@@ -86,16 +86,25 @@ async def test_two_fast_enters_make_one_reply(open_chat: OpenChat) -> None:
         assert len(chat.engine.sent(Generate)) == 1
 
 
-async def test_enter_during_a_reply_is_refused_and_the_draft_kept(open_chat: OpenChat) -> None:
-    """Would catch: a draft lost, and a refusal nobody sees."""
+async def test_enter_during_a_reply_queues_and_keeps_the_draft(open_chat: OpenChat) -> None:
+    """Would catch: a draft lost, two replies at once, a queue nobody sees or can leave."""
     async with open_chat() as chat:
         await chat.ask("Hello")
         chat.engine.say("Hi")
         await chat.type("More")
         await chat.press("enter")
-        await chat.shows("One reply at a time")
+        await chat.shows("Your message is sent when this reply has ended")
+        await chat.shows("your message waits")
         assert chat.screen.editor.draft == "More"
         assert len(chat.engine.sent(Generate)) == 1
+        await chat.press("escape")
+        await chat.hides("your message waits")
+        assert not chat.engine.sent(Cancel), "Esc takes the message back first"
+        await chat.press("enter")
+        await chat.type("!")
+        chat.engine.finish("Hi")
+        assert (await chat.sent(Generate, 2)).messages[-1].text == "More!"
+        assert chat.screen.editor.draft == ""
 
 
 async def test_a_hint_makes_room_for_what_begins(open_chat: OpenChat) -> None:

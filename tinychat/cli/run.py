@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -11,8 +11,11 @@ from tinychat.catalog import ModelCard
 from tinychat.cli import options
 from tinychat.cli.files import card_of
 from tinychat.cli.piped import arguments_text, piped_text
-from tinychat.errors import UsageError
+from tinychat.errors import TinychatError, UsageError
 from tinychat.protocol import Limits, LoadModel
+
+if TYPE_CHECKING:
+    from tinychat.chats.store import Saved
 
 VIEWS: Final = ("tokens", "why", "layers", "lens", "attention", "cache", "prompt", "time", "bpe")
 """The views of the screen, `tinychat.ui.glass.VIEWS`; naming them must not cost the import of a screen."""
@@ -122,6 +125,17 @@ def run(
             help="Keep all that passes in FILE, which must be new; `tinychat replay FILE` plays it.",
         ),
     ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the last chat.")] = False,
+    session: Annotated[
+        int | None,
+        typer.Option(
+            "--session",
+            parser=options.integer("--session", 1, 2**63 - 1),
+            metavar="ID",
+            help="Go on with this chat; `tinychat sessions` lists them.",
+        ),
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="Keep nothing of this chat.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One reply as JSON, an object a line: ready, each token, done.")
     ] = False,
@@ -131,13 +145,16 @@ def run(
     Opens the chat; with a PROMPT or text from a pipe it prints the reply and leaves.
 
     Text from a pipe has to be UTF-8; its line ends become LF, and the last of them is left out. Both: the prompt, a
-    blank line, the text. A prompt that begins with a dash comes after `--`.
+    blank line, the text. A prompt that begins with a dash comes after `--`. Chats are kept, single replies aren't; one
+    that is gone on with is talked to by its own model where none is named.
     """
     if raw and system:
         raise UsageError("--system has no place in --raw, which continues the text as it is.")
     if raw and think is not None:
         raise UsageError("--think and --no-think have no place in --raw, which uses no template.")
-    card = card_of(model)
+    on_screen = prompt is None and sys.stdin.isatty() and sys.stdout.isatty() and not as_json
+    saved = _resumed(resume, session, screen=on_screen)
+    card = card_of(saved.session.model if saved is not None and model is None else model)
     flags = {
         "temperature": temperature,
         "top_k": top_k,
@@ -171,8 +188,8 @@ def run(
         for flag, value in (("--view", view), ("--trace", trace), ("--record", record)):
             if value is not None:
                 raise UsageError(f"{flag} has no place beside --beside, which shows two models and no views.")
-    on_screen = prompt is None and sys.stdin.isatty() and sys.stdout.isatty() and not as_json
-    if beside is not None:
+        if saved is not None:
+            raise UsageError("--resume and --session have no place beside --beside, whose chats aren't kept.")
         from tinychat.cli.beside import open_both, print_both
         from tinychat.cli.second import second_model
 
@@ -198,6 +215,8 @@ def run(
             mouse=not no_mouse,
             trace=trace,
             record=record,
+            saved=saved,
+            private=private,
         )
         return
     from tinychat.cli.reply import print_reply
@@ -214,6 +233,31 @@ def run(
         trace=trace,
         record=record,
     )
+
+
+def _resumed(last: bool, session_id: int | None, *, screen: bool) -> Saved | None:
+    """Return the chat to go on with, None to begin one.
+
+    Raises:
+        UsageError: The words contradict each other, or no chat is going to be opened.
+        TinychatError: There is no such chat.
+    """
+    if not last and session_id is None:
+        return None
+    flag = "--resume" if last else "--session"
+    if last and session_id is not None:
+        raise UsageError("--resume goes on with the last chat, --session with the one it names.", "Give one of them.")
+    if not screen:
+        raise UsageError(f"{flag} opens the chat, which needs a terminal on both sides, no PROMPT and no --json.")
+    from tinychat.chats.store import Store, default_path
+
+    if not default_path().exists():
+        raise TinychatError("There is no chat to go on with: none was kept yet.", "`tinychat run` begins one.")
+    with Store() as store:
+        session_id = store.latest() if session_id is None else session_id
+        if session_id is None:
+            raise TinychatError("There is no chat to go on with.", "`tinychat run` begins one.")
+        return store.read(session_id)
 
 
 def _said(card: ModelCard, prompt: str | None, *, raw: bool) -> str:

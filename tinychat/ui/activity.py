@@ -43,15 +43,17 @@ def activity(chat: Conversation, progress: Progress, queued: bool) -> Activity:
         case Phase.PREFILL, PrefillProgress(done=done, total=total, reused=reused):
             kept = f", {figures.count(reused)} reused" if reused else ""
             detail = f"{figures.count(done)} of {figures.count(total)} tokens{kept}"
-            return Activity("prefill", done / total if total else None, detail)
+            return Activity("prefill", done / total if total else None, f"{detail} · {waits}" if waits else detail)
         case Phase.PREFILL, _:
-            return Activity("prefill")
+            return Activity("prefill", None, waits)
         case Phase.DECODE, _ if chat.pacing.waits_at is not None:
-            return Activity(f"PAUSED before token {chat.pacing.waits_at + 1}", None, "F7 goes on · F8 makes one token")
+            keys = "F7 goes on · F8 makes one token"
+            detail = f"{keys} · {waits}" if waits else keys
+            return Activity(f"PAUSED before token {chat.pacing.waits_at + 1}", None, detail)
         case Phase.DECODE, _:
             limit = f" · at most {chat.pacing.rate:g} a second" if chat.pacing.rate else ""
             label = f"answering · {figures.tokens(chat.speed.total)}{limit}"
-            return Activity(label, None, chat.acceptance.describe())
+            return Activity(label, None, waits or chat.acceptance.describe())
         case Phase.STOPPING, _:
             return Activity("stopping", None, waits)
         case Phase.NO_MODEL, _:

@@ -14,11 +14,14 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from tinychat import paths, resources
+from tinychat.chats.recorder import Recorder
+from tinychat.chats.store import Saved
 from tinychat.protocol import Engine, Limits, LoadModel
 from tinychat.ui.bridge import Bridge
 from tinychat.ui.commands import key_name, palette_commands, view_commands
 from tinychat.ui.conversation import Conversation
 from tinychat.ui.foreign_text import pictured
+from tinychat.ui.keeping import Keeping
 from tinychat.ui.screens.chat import ChatScreen
 from tinychat.ui.themes import DEFAULT_THEME, load_themes, variable_defaults
 
@@ -50,6 +53,8 @@ class ChatApp(App[None]):
         theme: str | None = None,
         view: str | None = None,
         first_prompt: str = "",
+        recorder: Recorder | None = None,
+        resume: Saved | None = None,
     ) -> None:
         """Prepare the app.
 
@@ -63,6 +68,8 @@ class ChatApp(App[None]):
             theme: The name of a theme; an unknown one is said and the default is used.
             view: The view of the glass box to open at once; None opens none.
             first_prompt: What to say as soon as the model is ready.
+            recorder: Keeps the chats; not closed here. None: they are private.
+            resume: The chat to go on with; None begins one.
         """
         super().__init__()
         themes, self._theme_errors = load_themes([resources.find("themes"), paths.config_dir() / "themes"])
@@ -73,6 +80,13 @@ class ChatApp(App[None]):
         self.theme = DEFAULT_THEME if self._unknown_theme else wanted
         self._bridge = Bridge(engine)
         self._chat = Conversation(self._bridge.send, load, system=system, limits=limits, think=think, raw=raw)
+        if resume is not None:
+            self._chat.resume(resume.session)
+            if system:
+                self._chat.tree.system = system
+        self._keeping = None if recorder is None else Keeping(self._chat, recorder)
+        if self._keeping is not None and resume is not None:
+            self._keeping.resume(resume)
         self._first_prompt = first_prompt
         self._view = view or ""
 
@@ -82,7 +96,7 @@ class ChatApp(App[None]):
 
     def get_default_screen(self) -> Screen[None]:
         """Begin with the chat."""
-        return ChatScreen(self._bridge, self._chat, self._first_prompt, self._view)
+        return ChatScreen(self._bridge, self._chat, self._first_prompt, self._view, self._keeping)
 
     def get_key_display(self, binding: Binding) -> str:
         """Name keys as keyboards do."""
@@ -136,4 +150,6 @@ class ChatApp(App[None]):
 
     def _leave(self, status: int) -> None:
         self._chat.stop()
+        if self._keeping is not None:
+            self._keeping.look()
         self.exit(return_code=status)

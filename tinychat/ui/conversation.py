@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
 from tinychat.chats import Tree, Turn
+from tinychat.chats.session import Session
 from tinychat.protocol import (
     Cancel,
     Command,
@@ -81,12 +82,17 @@ class Conversation:
         self._turn_ids = count(1)
         self._limits = limits or Limits()
         self._think = think
-        self.raw = raw
+        self.raw = self._asked_raw = raw
         self.tree = Tree(system, self._turn_ids)
         self.phase = Phase.LOADING
         self.info: ModelInfo | None = None
         self.has_tokenizer = False
-        self.sampler = SamplerSettings()
+        self.sampler = self._default_sampler = SamplerSettings()
+        self._chosen_sampler: SamplerSettings | None = None
+        """What a person set, here or when the conversation was kept; None: nothing."""
+        self.title = ""
+        """What a person called the conversation; empty: it goes by its first question."""
+        self._model_before = ""
         self.live: int | None = None
         """The reply being made."""
         self.load_id = 0
@@ -169,7 +175,38 @@ class Conversation:
 
     def fork(self, turn_id: int) -> None:
         """Go on in a new conversation that shares the path to a turn. Nothing may be being said."""
+        self.title = f"{self.session().name} (fork)"
         self.tree = self.tree.fork(turn_id)
+
+    # Chats that are kept
+
+    def session(self) -> Session:
+        """Return the conversation as it is kept, with what was said so far of the reply being made."""
+        state = self.tree.state()
+        if self.live is not None and self.live in self.tree:
+            said = replace(self.tree[self.live], text="".join(self._said), thinking="".join(self._thought))
+            state = replace(state, turns=tuple(said if t.turn_id == said.turn_id else t for t in state.turns))
+        weights = self.info.fingerprint if self.info else ""
+        return Session(state, self.title, self._load.card.reference, weights, self._chosen_sampler, self.raw)
+
+    def resume(self, session: Session) -> None:
+        """Go on with a conversation that was kept; a reply under way is stopped. Its settings hold, but for those that
+        were asked for by flag."""
+        self.start_anew()
+        self.tree = Tree.restored(session.tree, self._turn_ids)
+        self.title, self.raw = session.title, session.raw
+        self._model_before = session.model
+        self._chosen_sampler = session.sampler
+        if self.info is not None:
+            self.set_sampler(self._by_flag(session.sampler or self._default_sampler))
+            self._chosen_sampler = session.sampler
+
+    def another_model(self) -> str:
+        """Return the model that the conversation was with, where that is not this one; else ""."""
+        return "" if self._model_before in ("", self._load.card.reference) else self._model_before
+
+    def _by_flag(self, sampler: SamplerSettings) -> SamplerSettings:
+        return replace(sampler, **dict[str, Any](self._load.sampler))
 
     def branch(self, turn_id: int, index: int, token_id: int) -> Turn:
         """Have a reply made again that begins like `turn_id` and says `token_id` in place of its token `index`.
@@ -219,10 +256,12 @@ class Conversation:
             self._end_live("cancelled")
         self.tree = Tree(self.tree.system, self._turn_ids)
         self.replies = {}
+        self.title = self._model_before = ""
+        self.raw = self._asked_raw
 
     def set_sampler(self, sampler: SamplerSettings) -> None:
         """Use other settings from the very next token on."""
-        self.sampler = sampler
+        self.sampler = self._chosen_sampler = sampler
         self._send(SetSampler(sampler))
 
     # Events
@@ -234,6 +273,9 @@ class Conversation:
                 self.has_tokenizer = True
             case ModelReady(load_id=self.load_id, info=info, sampler=sampler):
                 self.info, self.sampler, self.phase = info, sampler, Phase.READY
+                self._default_sampler = sampler
+                if self._chosen_sampler is not None:
+                    self.sampler = self._by_flag(self._chosen_sampler)
                 self.has_tokenizer = True
             case TokenRun(turn_id=self.live):
                 if self.phase is Phase.PREFILL:

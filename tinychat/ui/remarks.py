@@ -49,6 +49,20 @@ def remarks(finished: TurnFinished, turn: Turn | None, context: int) -> list[Rem
     return lines
 
 
+def ended(turn: Turn) -> list[Remark]:
+    """Say how a reply from before ended, of which the engine says nothing any more."""
+    lines = {
+        "cancelled": "Stopped by you.",
+        "length": "Stopped at the limit of tokens.",
+        "context": "The context was full.",
+        "failed": "An error ended this.",
+        "cut": "tinychat ended while this was being said.",
+        "edited": "Written by you.",
+    }
+    told = [Remark(lines[turn.reason])] if turn.reason in lines else []
+    return told if turn.said or turn.role == "user" or turn.reason is None else [*told, NOTHING_SAID]
+
+
 def failure(failed: EngineFailed) -> list[Remark]:
     """Say what went wrong and what to do."""
     return [Remark(failed.summary, "error"), *([Remark(failed.remedy)] if failed.remedy else [])]

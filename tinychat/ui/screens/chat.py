@@ -15,11 +15,13 @@ from tinychat.ui import figures
 from tinychat.ui.bridge import Bridge
 from tinychat.ui.conversation import Conversation, Phase
 from tinychat.ui.foreign_text import inert
+from tinychat.ui.keeping import Keeping
 from tinychat.ui.remarks import Remark
 from tinychat.ui.screens.glass_keys import GLASS_KEYS
 from tinychat.ui.screens.help import HelpScreen
+from tinychat.ui.screens.revision_keys import REVISION_KEYS
+from tinychat.ui.screens.session_screen import SessionScreen
 from tinychat.ui.screens.system_prompt import SystemPromptScreen
-from tinychat.ui.screens.version_screen import VersionScreen
 from tinychat.ui.views.view import View
 from tinychat.ui.widgets.editor import Editor
 from tinychat.ui.widgets.new_text import NewText
@@ -31,7 +33,7 @@ from tinychat.ui.widgets.setting import Setting
 from tinychat.ui.widgets.transcript import Transcript
 
 
-class ChatScreen(VersionScreen):
+class ChatScreen(SessionScreen):
     """One conversation with one model, and the keys to it."""
 
     BINDING_GROUP_TITLE = "Chat"
@@ -49,6 +51,7 @@ class ChatScreen(VersionScreen):
         Binding("ctrl+o", "copy_reply", "copy", tooltip="Copy the last or the chosen reply", id="chat.copy"),
         Binding("f4", "system_prompt", "system", tooltip="Show and change the system prompt", id="chat.system"),
         Binding("f5", "raw", "raw", tooltip="Show the reply raw, or as Markdown", id="chat.raw"),
+        *REVISION_KEYS,
         *GLASS_KEYS,
         Binding("ctrl+t", "thinking", "thinking", tooltip="Fold or unfold the thinking", id="chat.thinking"),
         Binding("ctrl+l", "load_again", "load again", tooltip="Try to load the model again", id="chat.load"),
@@ -61,7 +64,14 @@ class ChatScreen(VersionScreen):
         Binding("ctrl+c", "interrupt", "stop or clear", show=False, tooltip="Copy, stop or clear", id="chat.interrupt"),
     ]
 
-    def __init__(self, bridge: Bridge, chat: Conversation, first_prompt: str = "", view: str = "") -> None:
+    def __init__(
+        self,
+        bridge: Bridge,
+        chat: Conversation,
+        first_prompt: str = "",
+        view: str = "",
+        keeping: Keeping | None = None,
+    ) -> None:
         """Prepare the screen.
 
         Args:
@@ -69,8 +79,9 @@ class ChatScreen(VersionScreen):
             chat: The conversation to show.
             first_prompt: What to say as soon as the model is ready, empty for nothing.
             view: The view of the glass box to open at once, empty for none.
+            keeping: Keeps the conversation; None: it is private.
         """
-        super().__init__(bridge, chat)
+        super().__init__(bridge, chat, keeping)
         self._first_prompt = first_prompt
         self._first_view = view
         self._asking: Timer | None = None
@@ -82,7 +93,10 @@ class ChatScreen(VersionScreen):
         if self._first_prompt:
             self.editor.put(self._first_prompt)
             self.queued = True
-        self.show_system_prompt()
+        if self.chat.tree.head is None:
+            self.show_system_prompt()
+        else:
+            self.show_resumed()
         self.show_activity()
         if self._first_view:
             self.open_view(self._first_view, enter=False)
@@ -102,24 +116,26 @@ class ChatScreen(VersionScreen):
 
     @on(PromptEditor.Submitted)
     def _submitted(self, event: PromptEditor.Submitted) -> None:
-        """Send the draft, have it wait, or say why not; in the last two cases it stays where it is."""
+        """Send the draft, have it wait for the reply or the model, or say why not; till it is sent it stays there."""
         if not event.text.strip():
             return
         match self.chat.phase:
             case Phase.READY:
                 self._send(event.text)
-            case Phase.PREFILL | Phase.DECODE:
-                self.hint("One reply at a time: Esc stops this one. Your text is kept.")
             case Phase.NO_MODEL:
                 self.hint("No model is loaded. Ctrl+L tries again; your text is kept.")
             case _:
                 self.queued = True
-                self.hint("Your message is sent when the model is ready; Esc takes it back.")
+                when = "this reply has ended" if self.chat.busy else "the model is ready"
+                self.hint(f"Your message is sent when {when}; Esc takes it back.")
                 self.refresh_bindings()
                 self.show_activity()
 
     def _send(self, text: str) -> None:
-        """Ask the model."""
+        """Ask the model, or say what was edited."""
+        if self.editing is not None:
+            self.say_edit(text)
+            return
         question, reply = self.chat.ask(text)
         self.editor.clear_draft()
         self.add_view(question, "you")
@@ -208,7 +224,10 @@ class ChatScreen(VersionScreen):
         self.phase_changed()
 
     def action_back(self) -> None:
-        """Close what has the focus or lies over the transcript, and go back to the prompt."""
+        """Close what has the focus or lies over the transcript, and go back to the prompt; leave an edit."""
+        if self.editing is not None and self.focused is self.editor:
+            self.leave_edit()
+            return
         if self.glass.view and (self.focused is self.editor or isinstance(self.focused, View)):
             self.open_view("")
         self.remove_class("-panel-open")
@@ -248,6 +267,8 @@ class ChatScreen(VersionScreen):
 
     async def action_start_anew(self) -> None:
         """Begin an empty conversation."""
+        if self.editing is not None:
+            self.leave_edit()
         self.chat.start_anew()
         self.views.clear()
         self.told.clear()
@@ -258,11 +279,8 @@ class ChatScreen(VersionScreen):
 
     def action_regenerate(self) -> None:
         """Have the last question answered again."""
-        old = self.chat.tree.head
-        reply = self.chat.regenerate()
-        if old is not None and (view := self.views.pop(old, None)):
-            view.remove()
-        self.add_view(reply, self.chat.name)
+        self.chat.regenerate()
+        self.show_path()
         self.phase_changed()
 
     def action_copy_reply(self) -> None:
@@ -306,7 +324,7 @@ class ChatScreen(VersionScreen):
     def _elsewhere(self) -> bool:
         """Whether there is a way back to the prompt: the focus is elsewhere, a view is open, or the panel lies over."""
         covered = bool(self.glass.view) or (self.has_class("-narrow") and self.has_class("-panel-open"))
-        return self.focused is not self.editor or covered
+        return self.focused is not self.editor or covered or self.editing is not None
 
     def _focused_and_up(self) -> list[Widget]:
         nodes = self.focused.ancestors_with_self if self.focused is not None else []

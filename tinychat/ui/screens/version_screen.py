@@ -7,6 +7,7 @@ from textual import on
 from tinychat.chats import Turn
 from tinychat.ui.bridge import Bridge
 from tinychat.ui.conversation import Conversation, Phase
+from tinychat.ui.remarks import ended
 from tinychat.ui.screens.glass_screen import GlassScreen
 from tinychat.ui.views.why import WhyView
 
@@ -47,8 +48,8 @@ class VersionScreen(GlassScreen):
         if turn_id not in self.chat.tree or not self.chat.can_branch(turn_id):
             return  # a new chat or another model came in between
         self.chat.pacing.holding = hold
-        reply = self.chat.branch(turn_id, index, token_id)
-        self._replace_from(turn_id, reply.turn_id)
+        self.chat.branch(turn_id, index, token_id)
+        self.show_path()
         self.phase_changed()
 
     def action_version(self, steps: int) -> None:
@@ -58,20 +59,33 @@ class VersionScreen(GlassScreen):
         if self.chat.busy:
             self.hint("One reply at a time: Esc stops the one being made.")
         elif (chosen := self.chat.switch_version(view.turn.turn_id, steps)) is not None:
-            self._replace_from(view.turn.turn_id, chosen)
+            self.show_path()
             self.transcript.choose(self.views[chosen])
             self.follow_choice()
             self.pane.update()
 
-    def _replace_from(self, old: int, new: int) -> None:
-        """Take a turn and all that follow it off the screen, and put the path from another one on in their place."""
-        shown = list(self.views)
-        for turn_id in shown[shown.index(old) :] if old in shown else ():
-            self.views.pop(turn_id).remove()
+    def show_path(self) -> None:
+        """Show the path of the tree: what is on the screen already stays."""
         path = [turn.turn_id for turn in self.chat.tree.path()]
-        for turn_id in path[path.index(new) :]:
+        shown = list(self.views)
+        same = next((at for at, pair in enumerate(zip(path, shown, strict=False)) if pair[0] != pair[1]), None)
+        same = min(len(path), len(shown)) if same is None else same
+        for turn_id in shown[same:]:
+            view = self.views.pop(turn_id)
+            view.display = False  # it is gone for all who look, before it is
+            view.remove()
+        for turn_id in path[same:]:
             turn = self.chat.tree[turn_id]
-            self.add_view(turn, "you" if turn.role == "user" else self.chat.name)
+            if turn_id not in self.told:
+                self.told[turn_id] = ended(turn)
+            self.add_view(turn, self.speaker(turn))
+        self.transcript.choose(None)
+        self.follow_choice()
+        self.pane.update()
+
+    def speaker(self, turn: Turn) -> str:
+        """Return who says a turn: the person, or the model that made it."""
+        return "you" if turn.role == "user" else turn.model or self.chat.name
 
     def add_view(self, turn: Turn, label: str) -> None:
         """Put a turn at the end of the transcript; a reply with other versions says which it is."""
@@ -86,10 +100,16 @@ class VersionScreen(GlassScreen):
         if turn.role != "assistant" or len(versions) < 2:
             return ""
         which = f"version {versions.index(turn.turn_id) + 1} of {len(versions)}"
-        reply = self.chat.replies.get(turn.turn_id)
-        if reply is not None and reply.branch_of in versions:
-            which += f", from token {reply.repeated + 1} of version {versions.index(reply.branch_of) + 1} on"
+        if turn.origin in versions:
+            number = versions.index(turn.origin) + 1
+            which += f", version {number} edited" if turn.reason == "edited" else self._parting(turn, number)
         return f"{which} · Alt+←→ shows the others"
+
+    def _parting(self, turn: Turn, number: int) -> str:
+        """Say from which of its tokens on a reply is another one than the version that it begins as."""
+        reply = self.chat.replies.get(turn.turn_id)
+        at = reply.repeated if reply else max(0, turn.forced - 1)
+        return f", from token {at + 1} of version {number} on" if at else f", going on from version {number}"
 
     def check_key(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tell which keys apply: versions are gone through where there are several."""

@@ -117,6 +117,11 @@ class TurnView(TokenBlock):
         self.markdown = not self.markdown
         self.rebuild()
 
+    def show_raw(self, trim: bool) -> None:
+        """Show a base model's reply, as `__init__` has it: such a model knows no Markdown."""
+        self.markdown, self._trim = False, trim and self.turn.role == "assistant"
+        self.rebuild()
+
     def toggle_thinking(self) -> None:
         """Fold or unfold the thinking."""
         self.thinking_open = not self.thinking_open

@@ -1,0 +1,113 @@
+"""Chats that are kept, with the real smollm2 in a pseudo-terminal: killed in the middle, and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from terminal import ENTER, ESCAPE, ROOT, Terminal
+
+from tinychat.chats.store import Store
+
+pytestmark = [pytest.mark.pty, pytest.mark.model]
+
+Open = Callable[..., Terminal]
+
+
+@pytest.fixture
+def variables(tmp_path: Path) -> dict[str, str]:
+    """Folders of the test's own."""
+    return {"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_DATA_HOME": str(tmp_path / "data")}
+
+
+@pytest.fixture
+def opened(variables: dict[str, str]) -> Iterator[Open]:
+    """Run the chat, and wait until it can be talked to."""
+    terminals: list[Terminal] = []
+
+    def start(*words: str) -> Terminal:
+        terminal = Terminal([sys.executable, "-m", "tinychat", "run", *words, "-t", "0"], 120, 40, **variables)
+        terminals.append(terminal)
+        terminal.until("Context 8,192")
+        return terminal
+
+    yield start
+    for terminal in terminals:
+        terminal.close()
+
+
+def listed(variables: dict[str, str], *words: str) -> list[dict[str, object]]:
+    command = [sys.executable, "-m", "tinychat", "sessions", *words, "--json"]
+    done = subprocess.run(
+        command, capture_output=True, env=os.environ | {"PYTHONPATH": str(ROOT)} | variables, check=True
+    )
+    found = json.loads(done.stdout)
+    assert isinstance(found, list)
+    return found
+
+
+def test_a_chat_that_was_killed_is_gone_on_with(opened: Open, smollm2_path: Path, variables: dict[str, str]) -> None:
+    """Would catch: words lost with the process, a chat that `--resume` doesn't find, a reply that can't be continued,
+    Alt keys that a real terminal's bytes don't make."""
+    terminal = opened(str(smollm2_path))
+    terminal.send("Write a long story about a fox." + ENTER)
+    terminal.until("answering")
+    path = Path(variables["XDG_DATA_HOME"]) / "tinychat" / "chats.db"
+
+    def saved() -> str:
+        if not path.exists():
+            return ""
+        with Store(path) as store:
+            latest = store.latest()
+            return store.read(latest).session.tree.turns[-1].text if latest else ""
+
+    terminal.until(lambda: len(saved().split()) > 5)
+    terminal.kill(signal.SIGKILL)
+    said = saved()
+    assert [(each["title"], each["turns"]) for each in listed(variables, "list")] == [
+        ("Write a long story about a fox.", 2)
+    ]
+    assert listed(variables, "search", said.split()[0])[0]["role"] == "assistant"
+
+    terminal = opened("--resume")
+    terminal.until("Going on with “Write a long story about a fox.”")
+    terminal.until("tinychat ended while this was being said.")
+    assert said[:20] in terminal.text
+    terminal.send("\x1bc")  # Alt+C
+    terminal.until("answering")
+    terminal.send(ESCAPE)
+    terminal.until("Stopped by you.")
+    terminal.until("version 2 of 2")
+    terminal.send("\x1be")  # Alt+E
+    terminal.until("EDITING your question")
+    terminal.send(" Be brief." + ENTER)
+    terminal.until("version 3 of 3")
+    terminal.send(ESCAPE)
+    terminal.until(lambda: "version 3 of 3" in terminal.text and "Stopped by you." in terminal.text)
+    terminal.send("\x1bu")  # Alt+U
+    terminal.until("Undone")
+    terminal.until("version 2 of 3")
+    assert terminal.leave()[0] == 0
+    with Store(path) as store:
+        tree = store.read(store.latest() or 0).session.tree
+    assert len(tree.turns) == 5
+    assert tree.turns[2].text.startswith(said)
+    assert tree.turns[3].text == "Write a long story about a fox. Be brief."
+    assert tree.head == 2
+
+
+def test_a_private_chat_leaves_nothing(opened: Open, smollm2_path: Path, variables: dict[str, str]) -> None:
+    """Would catch: a word of a private chat on the disk."""
+    terminal = opened(str(smollm2_path), "--private")
+    terminal.send("My secret is tangerine." + ENTER)
+    terminal.until("first token")
+    assert terminal.leave()[0] == 0
+    data = Path(variables["XDG_DATA_HOME"])
+    assert not [file for file in data.rglob("*") if file.is_file() and b"tangerine" in file.read_bytes()]
+    assert not (data / "tinychat" / "chats.db").exists()
