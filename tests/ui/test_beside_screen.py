@@ -342,6 +342,23 @@ async def test_a_failure_of_one_leaves_the_other(open_both: OpenBoth) -> None:
         await both.until(lambda: both.screen.pair.ready)
 
 
+async def test_a_notice_in_the_middle_of_a_reply(open_both: OpenBoth) -> None:
+    """It stays below the text that comes after it, and is not gone on with."""
+    async with open_both() as both:
+        await both.ask()
+        both.say(["The"], [], [])
+        await both.until(lambda: "The" in both.column(0))
+        both.a.emit(Notice("Mind the gap.", both.a.turn_id))
+        await both.shows("Mind the gap.")
+        both.a.say(" capital", " is")
+        both.b.say(" capital", " was")
+        await both.shows("≠ first difference")
+        both.a.say(" Paris")
+        await both.shows("is Paris")
+        lines = [line.strip() for line in both.column(0).split("\n")]
+        assert lines.index("is Paris") < next(n for n, line in enumerate(lines) if "Mind the gap." in line)
+
+
 async def test_one_that_can_t_be_loaded(open_both: OpenBoth) -> None:
     """The other is loaded all the same, and answers alone; Ctrl+L tries again."""
     async with open_both((160, 48), loaded=False) as both:

@@ -79,13 +79,14 @@ class TextBlock(StripWidget):
         self._form = None
         self.refresh(layout=True)
 
-    def extend(self, text: str) -> None:
-        """Add foreign text to the last section, which has to be wrapped text."""
+    def extend(self, text: str, below: int = 0) -> None:
+        """Add foreign text to the last section that has so many others `below` it; it has to be wrapped text."""
         if not self.drawn:
             return  # the first drawing will have it
-        wrapped = self.sections[-1].wrapped
+        index = len(self.sections) - 1 - below
+        wrapped = self.sections[index].wrapped
         assert wrapped is not None
-        self.redraw(len(self.sections) - 1, wrapped.append(pictured(text)))
+        self.redraw(index, wrapped.append(pictured(text)))
 
     def redraw(self, index: int, first: int) -> None:
         """Draw section `index` anew from its line `first` on, and all sections below it."""

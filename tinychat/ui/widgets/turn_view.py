@@ -93,11 +93,11 @@ class TurnView(TokenBlock):
         elif began_answer or began_thinking or (thinking and not self.text):
             # Sections come and go, or the folded head counts on: rare, and short at that time.
             if thinking and self.thinking_open and not began_thinking and not text:
-                self.extend(thinking)
+                self.extend(thinking, below=len(self.remarks))
             else:
                 self.rebuild()
         elif text:
-            self.extend(text)
+            self.extend(text, below=len(self.remarks))
 
     def finish(self, turn: Turn, remarks: list[Remark]) -> None:
         """Show the turn's final truth in place of what was streamed."""
