@@ -8,6 +8,7 @@ from typing import Final
 from tinychat.protocol import (
     CacheStats,
     Command,
+    Divergence,
     DownloadProgress,
     Engine,
     Event,
@@ -41,7 +42,7 @@ Update = Event | TokenRun
 """What the screen is told: the engine's events, tokens joined, of progress only the latest."""
 
 _LATEST_ONLY: Final = (CacheStats, MemoryStats, PrefillProgress, DownloadProgress, ModelLoading)
-_BESIDE: Final = (CacheStats, MemoryStats, Probed, Profiled, SamplerUsed)
+_BESIDE: Final = (CacheStats, MemoryStats, Divergence, Probed, Profiled, SamplerUsed)
 """Whose place among the tokens of a tick doesn't matter."""
 
 IDLE: Final = 0.05

@@ -21,6 +21,7 @@ FIRST: Final = (
     "chat.back",
     "chat.help",
     "glass.views",
+    "beside.tokens",
     "app.quit",
 )
 """The bindings that are shown before all others, so that they are there on a narrow screen too."""
