@@ -15,11 +15,13 @@ from tiny import Tiny
 from tinychat.engine.beneath import Beneath, other_model
 from tinychat.engine.recorded import Recording, read
 from tinychat.engine.recording import RecordedEngine
+from tinychat.engine.replaying import ReplayEngine
 from tinychat.engine.rerun import Difference, RecordedReply, replies, rerun
 from tinychat.engine.thread import LocalEngine
 from tinychat.protocol import (
     Cancel,
     DescribePrompt,
+    Event,
     Explain,
     Explained,
     Generate,
@@ -30,6 +32,7 @@ from tinychat.protocol import (
     Pace,
     Paused,
     PromptDescribed,
+    Replayed,
     SamplerSettings,
     SetSampler,
     TokenEmitted,
@@ -211,3 +214,36 @@ def test_a_model_of_another_vocabulary_stays_out_of_it(tiny: Tiny, recording: Re
         assert beneath.ask(Explain(1, 4, 3))
     finally:
         assert beneath.close(DEADLINE)
+
+
+def test_a_screen_that_plays_with_a_model_gets_both(tiny: Tiny, recording: Recording) -> None:
+    """Would catch: answers of the model under the recording's numbers, a reply that waits for the model beneath, a
+    question that is asked too early and lost.
+    """
+    load = load_command(tiny.gguf("llama", "Q4_1").path)
+    now = iter(range(10**6))
+    engine = ReplayEngine(recording, Beneath(LocalEngine(), load, recording.entries), clock=lambda: float(next(now)))
+    events: list[Event] = []
+    turns: dict[int, int] = {}
+    try:
+        engine.send(load)
+        end = time.monotonic() + DEADLINE
+        while sum(isinstance(event, Explained) for event in events) < 4:
+            assert time.monotonic() < end, events[-3:]
+            for event in engine.poll(0.001):
+                events.append(event)
+                if isinstance(event, Replayed) and isinstance(event.command, Generate):
+                    turn = 100 + len(turns)
+                    turns[turn] = event.command.turn_id
+                    engine.send(Generate(turn, ()))
+                elif isinstance(event, TurnFinished):
+                    engine.send(Explain(event.turn_id, event.turn_id, 2))
+        answers = [event for event in events if isinstance(event, Explained)]
+        tokens = [event for event in events if isinstance(event, TokenEmitted) and event.index == 2]
+        assert [answer.turn_id for answer in answers] == [token.turn_id for token in tokens] == [100, 101, 102, 103]
+        assert [answer.chosen for answer in answers] == [token.token_id for token in tokens]
+        assert all(answer.recomputed and not answer.problem for answer in answers)
+        assert [answer.forced for answer in answers] == [False, False, True, False], "the third is a branch"
+        assert not [event.text for event in events if isinstance(event, Notice) and "ends here" not in event.text]
+    finally:
+        assert engine.close(DEADLINE)
