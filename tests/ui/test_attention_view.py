@@ -95,6 +95,10 @@ async def test_the_largest_are_listed_and_gone_to(open_chat: OpenChat, size: tup
         await chat.press("2", "left")
         await chat.shows("token 2 of 4")
         await chat.shows("3 ↵ · template")
+        await chat.press("f6")
+        await replied(chat, *WORDS, " so")
+        await chat.shows("token 5 of 5: ␣so")
+        await chat.shows("10 ␣Paris · reply · 25 %")  # in another reply one looks at its own end again
 
 
 async def test_what_lies_behind_a_window(open_chat: OpenChat) -> None:
@@ -278,8 +282,8 @@ def test_a_row(weights: list[float], without_first: bool, first: int) -> None:
     width=st.integers(12, 100),
 )
 def test_every_position_has_its_place(lengths: list[int], reply: list[int], width: int) -> None:
-    """In order, each once, found again by a click, no line wider than there is room, and a reply that grows is laid out
-    as one that is there at once."""
+    """In order, each once, where it is drawn and where a click finds it, no line wider than there is room, and a reply
+    that grows is laid out as one that is there at once."""
     pieces = tuple(Piece(n, b"x" * length + b"\n" * (length % 7 == 6), 0) for n, length in enumerate(lengths))
     cut = len(pieces) // 2
     spans = tuple(Span(a, b, "person", "user") for a, b in ((0, cut), (cut, len(pieces))) if a < b)
@@ -294,7 +298,9 @@ def test_every_position_has_its_place(lengths: list[int], reply: list[int], widt
         chips = layout.chips(number)
         assert chips == grown.chips(number)
         assert chips[-1].end <= width
+        line = "".join(text for text, _ in attention._line(layout, number, None, -1))[attention._GUTTER :]
         for chip in chips:
+            assert line[chip.start :].startswith(f"{chip.label}  ")
             assert layout.line_of(chip.position) == number
             assert [layout.at(number, cell) for cell in (chip.start, chip.end - 1)] == [chip.position] * 2
             assert layout.beside(chip.position, 0) == chip.position
