@@ -85,3 +85,20 @@ def test_the_speedometer_forgets_what_was_long_ago() -> None:
     speed.start()
     assert speed.rate == 0
     assert speed.first_token_seconds is None
+
+
+def test_the_speedometer_leaves_out_a_pause() -> None:
+    """Would catch: a tenth of a token a second, where somebody took ten seconds to look at one."""
+    now = 0.0
+    speed = Speedometer(lambda: now)
+    speed.start()
+    for _ in range(10):
+        now += 0.1
+        speed.add(2)
+    speed.rest()
+    assert speed.rate == pytest.approx(20)
+    now += 60
+    for _ in range(3):
+        speed.add(2)
+        now += 0.1
+    assert speed.rate == pytest.approx(20)

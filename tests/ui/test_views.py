@@ -375,11 +375,12 @@ async def test_the_prompt(open_chat: OpenChat, size: tuple[int, int]) -> None:
         await replied(chat)
         await chat.press("f6", "p")
         await chat.shows("7 tokens: template 6, you 1")
+        await chat.shows("piece 1 · id 100 · <s> · control token · 3C 73 3E")
         await chat.shows("template  [<s>]◀ BOS [<|im_start|>]▏user")
         await chat.shows("you       ▏What?")
         await chat.shows("One BOS, at the beginning.")
         await chat.press("end", "left", "left")
-        await chat.shows("piece 5 · id 104 · 57 68 61 74 3F · What?")
+        await chat.shows("piece 5 · id 104 · What? · 57 68 61 74 3F")
         await chat.press("i")
         await chat.shows("▏104")
 
@@ -416,11 +417,30 @@ async def test_the_time(open_chat: OpenChat, size: tuple[int, int]) -> None:
         chat.screen.glass.cache_bytes = 25_000_000
         chat.screen.pane.update()
         await chat.shows("160 tok/s")
-        if size[1] > 40:
-            await chat.shows("132 %")
-            await chat.shows("MLP")
-            await chat.shows("2.00 ms  50 %")
-            await chat.shows("token 7: 5 ms")
+        await chat.shows("132 %")
+        await chat.shows("token 7: 5 ms")
+        if size[1] < 40:
+            assert "MLP" not in chat.text
+            await chat.press("down", "down", "down", "down", "down", "down", "down", "down")
+        await chat.shows("MLP")
+        await chat.shows("2.00 ms  50 %")
+        await chat.shows("Python")
+        await chat.press("up", "up")
+        if size[1] < 40:
+            await chat.hides("Python")
+        await chat.press("pageup")
+        await chat.shows("38 tokens in 20 ms")
+
+
+async def test_the_limit_is_measured_after_the_reply(open_chat: OpenChat) -> None:
+    """Would catch: a view that says that something is done while it is open, and is open, and nothing is done."""
+    async with open_chat(size=(80, 24)) as chat:
+        await chat.ask("What?")
+        chat.engine.say(*WORDS)
+        await chat.press("f6", "m")
+        await chat.shows("not measured yet; it is once the reply has ended")
+        chat.engine.finish("".join(WORDS))
+        await chat.shows("not measured yet; it is while this view is open")
 
 
 @pytest.mark.parametrize("size", SIZES)

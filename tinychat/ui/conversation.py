@@ -299,6 +299,7 @@ class Conversation:
             case Paused(turn_id=self.live, index=index) if self.phase is not Phase.STOPPING:
                 self.phase = Phase.DECODE
                 self.pacing.waits_at = index
+                self.speed.rest()
             case TurnFinished():
                 self._finish(update)
             case EngineFailed():

@@ -17,6 +17,7 @@ class Speedometer:
         self._clock = clock
         self._marks: deque[tuple[float, int]] = deque()
         self._asked = 0.0
+        self._resting = False
         self.total = 0
         """Tokens since `start`."""
         self.first_token_seconds: float | None = None
@@ -25,6 +26,7 @@ class Speedometer:
     def start(self) -> None:
         """A reply was asked for."""
         self._marks.clear()
+        self._resting = False
         self._asked = self._clock()
         self.total = 0
         self.first_token_seconds = None
@@ -32,12 +34,19 @@ class Speedometer:
     def add(self, tokens: int) -> None:
         """So many tokens came since the last call."""
         now = self._clock()
+        if self._resting:
+            self._marks.clear()
+            self._resting = False
         if self.first_token_seconds is None:
             self.first_token_seconds = now - self._asked
         self.total += tokens
         self._marks.append((now, self.total))
         while len(self._marks) > 2 and now - self._marks[1][0] >= _WINDOW:
             self._marks.popleft()
+
+    def rest(self) -> None:
+        """The reply waits: the time until it goes on is not the engine's."""
+        self._resting = True
 
     @property
     def rate(self) -> float:

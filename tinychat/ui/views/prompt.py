@@ -81,7 +81,7 @@ one was trained with exactly one, and a second one makes it worse. `i` shows ids
             piece = described.pieces[self._piece]
             data = piece.data[:12].hex(" ").upper() + (" …" if len(piece.data) > 12 else "")
             kind = " · control token" if piece.special else ""
-            text = f"piece {self._piece + 1} · id {piece.token_id} · {data} · {visible_bytes(piece.data)}{kind}"
+            text = f"piece {self._piece + 1} · id {piece.token_id} · {visible_bytes(piece.data)}{kind} · {data}"
             lines.append(((cut(text, width), "view--quiet"),))
         return lines
 

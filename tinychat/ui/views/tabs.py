@@ -49,7 +49,8 @@ class ViewTabs(LineWidget):
         space = width - cells((*line, *end))
         if space < 0:
             end, space = (), max(0, width - cells(tuple(line)))
-        return [(*line, ("─" * space, "tabs--rule"), *end)]
+        apart = " " if space and not gap else ""
+        return [(*line, (apart + "─" * (space - len(apart)), "tabs--rule"), *end)]
 
     def _tabs(self, gap: str, *, named: bool) -> list[Span]:
         """Return the tabs: the open one in full, of the others the key, and if `named` the name and a `gap`."""

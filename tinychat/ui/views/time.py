@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from textual.binding import Binding
+
 from tinychat.protocol import Profiled
 from tinychat.ui import figures, heat
 from tinychat.ui.reply_tokens import ReplyTokens
@@ -34,7 +36,20 @@ the reply, `▲` the token in focus. The bars are means of profiled tokens, whic
 only while this view is open.
 """
 
+    BINDINGS = [
+        Binding("up", "move(-1)", "scroll", tooltip="Scroll up", key_display="↑↓", id="time.scroll"),
+        Binding("down", "move(1)", "scroll down", show=False, tooltip="Scroll down"),
+    ]
+
     def head(self, width: int) -> Sequence[Line]:
+        """Return nothing: everything scrolls."""
+        return ()
+
+    def action_move(self, rows: int) -> None:
+        """Scroll: no row is in focus here."""
+        self.scroll_rows(rows)
+
+    def body(self, width: int) -> Sequence[Line]:
         """Return everything."""
         reply = self.reply
         if reply is None or (reply.prefill is None and not reply.tokens):
@@ -58,7 +73,8 @@ only while this view is open.
     def _limit(self, reply: ReplyTokens, width: int) -> list[Line]:
         bandwidth = self.glass.bandwidth
         if bandwidth is None:
-            return _fact("limit", "not measured yet; it is while this view is open", width)
+            when = "once the reply has ended" if self.glass.chat.busy else "while this view is open"
+            return _fact("limit", f"not measured yet; it is {when}", width)
         needed = bandwidth.bytes_per_token + self.glass.cache_bytes
         limit = bandwidth.bytes_per_second / max(1, needed)
         rate = self._rate(reply)

@@ -114,6 +114,11 @@ class View(LineWidget, can_focus=True):
         self.row = min(max(self.row + rows, 0), max(0, self._rows - 1))
         self.update_lines()
 
+    def scroll_rows(self, rows: int) -> None:
+        """Scroll at once, where no row is shown to be in focus: the row is the last one in view, or the first."""
+        self.row = self._top + rows + (self._space - 1 if rows > 0 else 0)
+        self.update_lines()
+
     def action_page(self, pages: int) -> None:
         """Go a page further."""
         self.action_move(pages * max(1, self._space - 1))
