@@ -236,10 +236,13 @@ async def test_versions_branches_and_new_chats_come_again(play: Play) -> None:
     asked = Generate(2, (user("one"),))
     branch = replace(asked, turn_id=4, forced_ids=(0, 9), branch_of=2)
     dictated = replace(asked, turn_id=6, begin=Message("assistant", "So"))
+    said = Message("assistant", "So!", (0, 1), INFO.vocabulary)
+    goes_on = replace(asked, turn_id=7, begin=said, branch_of=6)
     other = Generate(9, (Message("system", "Be brief."), user("else")))
     recording = by_hand(
         *[asked, *spoken(2, "a", "b"), replace(asked, turn_id=3), *spoken(3, "c")],
-        *[branch, *spoken(4, "a", "z"), dictated, *spoken(6, "So", "!"), other, *spoken(9, "x")],
+        *[branch, *spoken(4, "a", "z"), dictated, *spoken(6, "So", "!")],
+        *[goes_on, *spoken(7, "So", "!", " On"), other, *spoken(9, "x")],
     )
     clock = Clock()
     async with play(recording, clock=clock) as chat:
@@ -250,7 +253,7 @@ async def test_versions_branches_and_new_chats_come_again(play: Play) -> None:
             if not chat.screen.chat.busy and replies(chat) not in ([], *seen):
                 seen.append(replies(chat))
             assert len(seen) < 9
-        assert seen == [["one", "ab"], ["one", "c"], ["one", "az"], ["one", "So!"], ["else", "x"]]
+        assert seen == [["one", "ab"], ["one", "c"], ["one", "az"], ["one", "So!"], ["one", "So! On"], ["else", "x"]]
         assert chat.screen.chat.tree.system == "Be brief."
         await chat.shows("new chat")
         shown = [view.turn.text for view in chat.screen.views.values()]
