@@ -88,11 +88,12 @@ def test_a_chat_that_was_killed_is_gone_on_with(opened: Open, smollm2_path: Path
     terminal.until("EDITING your question")
     terminal.send(" Be brief." + ENTER)
     terminal.until("version 3 of 3")
+    terminal.until(lambda: "Stopped by you." not in terminal.text)  # of version 2: a screen comes in pieces
     terminal.send(ESCAPE)
-    terminal.until(lambda: "version 3 of 3" in terminal.text and "Stopped by you." in terminal.text)
+    terminal.until("Stopped by you.")
     terminal.send("\x1bu")  # Alt+U
     terminal.until("Undone")
-    terminal.until("version 2 of 3")
+    terminal.until("version 2 of")  # of two, where the third was stopped before its first token
     assert terminal.leave()[0] == 0
     with Store(path) as store:
         tree = store.read(store.latest() or 0).session.tree
