@@ -63,6 +63,8 @@ async def test_the_map_tells_of_each_position(open_chat: OpenChat, size: tuple[i
             await chat.shows("768 bytes a layer, 23 KB in 30 layers, bfloat16")
             await chat.shows("Trims 3 (41 tokens), put aside 2, taken up again 1, blocks copied 2")
             await chat.shows("CAPITAL computed")
+        else:
+            await chat.shows("t template s system y you r reply  small reused ● drawn ◆ guessed ║ shared")
         no_control_characters(chat)
 
 

@@ -23,6 +23,7 @@ _LEGEND: Final = (
 )  # fmt: skip
 """(letter, style, name)."""
 _KEY: Final = "small reused · CAPITAL computed · ● drawn · ◆ guessed right · ? guess · × let go · ║ shared block"
+_SHORT_KEY: Final = " small reused ● drawn ◆ guessed ║ shared"
 
 
 def title(mapped: CacheMapped, number: int) -> str:
@@ -59,14 +60,14 @@ def focused(mapped: CacheMapped, at: int, number: int) -> tuple[str, str]:
 
 def legend(width: int, *, wide: bool) -> list[Line]:
     """Return what the letters mean, on one line, or on as many as it takes."""
+    pad, gap = (" ", "  ") if wide else ("", " ")
     line: list[Span] = []
     for letter, style, name in _LEGEND:
-        line += [(f" {letter} ", f"map--{style}"), (f" {name}  ", "view--quiet")]
-    if not wide:
-        used = sum(len(text) for text, _ in line)
-        short = "small reused · ● drawn ◆ guessed ║ shared"
-        return [(*line, (cut(short, max(0, width - used)), "view--quiet"))]
-    return [tuple(line), *sentence(_KEY, width)]
+        line += [(f"{pad}{letter}{pad}", f"map--{style}"), (f" {name}{gap}", "view--quiet")]
+    if wide:
+        return [tuple(line), *sentence(_KEY, width)]
+    used = sum(len(text) for text, _ in line)
+    return [(*line, (cut(_SHORT_KEY, max(0, width - used)), "view--quiet"))]
 
 
 def summary(mapped: CacheMapped) -> tuple[str, ...]:
