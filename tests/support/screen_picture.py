@@ -35,7 +35,7 @@ def picture(app: App[None], title: str, description: str = "") -> str:
     strips = app.screen._compositor.render_strips()
     width, height = app.size.width * CELL[0] + 2 * _MARGIN, app.size.height * CELL[1] + 2 * _MARGIN
     ground = _colours(app.screen.rich_style)[1]
-    boxes, classes, texts = _drawn(strips)
+    boxes, classes, texts = _drawn(strips, ground)
     rules = "".join(f".{name}{{{rule}}}" for rule, name in classes.items())
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">',
@@ -44,7 +44,7 @@ def picture(app: App[None], title: str, description: str = "") -> str:
         f"<style>text{{font:13px {_FONTS};white-space:pre}}{rules}</style>",
         f'<rect width="{width}" height="{height}" rx="8" fill="{ground}"/>',
         f'<g transform="translate({_MARGIN} {_MARGIN})">',
-        *(f'<path fill="{colour}" d="{"".join(paths)}"/>' for colour, paths in boxes.items() if colour != ground),
+        *(f'<path fill="{colour}" d="{"".join(paths)}"/>' for colour, paths in boxes),
         *texts,
         "</g>",
         "</svg>\n",
@@ -64,8 +64,8 @@ def description(svg: str) -> str:
     return ET.fromstring(svg).findtext(f"{_NAMESPACE}desc") or ""
 
 
-def _drawn(strips: Sequence[Strip]) -> tuple[dict[str, list[str]], dict[str, str], list[str]]:
-    """Return rectangles by their colour, classes by their rule, and texts."""
+def _drawn(strips: Sequence[Strip], common: str) -> tuple[list[tuple[str, list[str]]], dict[str, str], list[str]]:
+    """Return rectangles with their colour, first the grounds that aren't the `common` one; classes by rule; texts."""
     grounds: dict[str, list[str]] = defaultdict(list)
     blocks: dict[str, list[str]] = defaultdict(list)
     classes: dict[str, str] = {}
@@ -76,7 +76,8 @@ def _drawn(strips: Sequence[Strip]) -> tuple[dict[str, list[str]], dict[str, str
             style = segment.style or Style()
             colour, ground = _colours(style)
             width = cell_len(segment.text)
-            grounds[ground].append(_box(x * CELL[0], y * CELL[1], width * CELL[0], CELL[1]))
+            if ground != common:
+                grounds[ground].append(_box(x * CELL[0], y * CELL[1], width * CELL[0], CELL[1]))
             name = classes.setdefault(_rule(style, colour), f"s{len(classes)}")
             for at, word in _words(segment.text):
                 if (shape := _shape(word)) is None:
@@ -86,8 +87,7 @@ def _drawn(strips: Sequence[Strip]) -> tuple[dict[str, list[str]], dict[str, str
                 for cell in range(len(word)):
                     blocks[colour].append(_box((x + at + cell) * CELL[0] + left, y * CELL[1] + top, across, down))
             x += width
-    # What is drawn first lies below.
-    return {**grounds, **{colour: grounds.get(colour, []) + boxes for colour, boxes in blocks.items()}}, classes, texts
+    return [*grounds.items(), *blocks.items()], classes, texts
 
 
 def _words(text: str) -> Iterable[tuple[int, str]]:
