@@ -182,15 +182,17 @@ def test_lists_titles_renames_deletes(store: Store) -> None:
 def test_what_is_erased_is_gone(store: Store) -> None:
     """Would catch: words that a person wanted gone, still to be found in the file."""
     tree = Tree()
-    exchange(tree, "my secret passphrase", "noted")
+    exchange(tree, "my secret qxzvk passphrase", "noted")
     saved = store.save(session_of(tree))
     store.erase(saved.session_id)
     with pytest.raises(TinychatError):
         store.erase(saved.session_id)
     assert store._connection.execute("SELECT count(*) FROM turn").fetchone() == (0,)
     assert not store.search("passphrase")
-    store.close()
-    assert b"passphrase" not in store.path.read_bytes()
+    parts = b"".join(block for (block,) in store._connection.execute("SELECT block FROM turn_text_data"))
+    assert not any(rare in parts for rare in (b"qxz", b"xzv", b"zvk")), "the index holds sequences of three characters"
+    for file in store.path.parent.iterdir():
+        assert b"passphrase" not in file.read_bytes(), file
 
 
 def test_a_rename_elsewhere_survives_what_is_said_here(store: Store) -> None:

@@ -197,7 +197,8 @@ async def test_a_fork_is_a_chat_of_its_own(open_chat: OpenChat, recorder: Record
 
 async def test_a_private_chat_is_nowhere(open_chat: OpenChat, path: Path, tmp_path: Path) -> None:
     """Would catch: a file that `--private` leaves behind."""
-    async with open_chat() as chat:
+    async with open_chat(private=True) as chat:
+        await chat.shows("This is a private chat")
         await chat.ask("secret")
         await chat.answer("noted")
         await chat.press("alt+s")

@@ -140,6 +140,10 @@ class Store:
         with self._transaction() as database:
             if not database.execute("DELETE FROM session WHERE id = ?", (session_id,)).rowcount:
                 raise TinychatError(_NO_CHAT.format(id=session_id), _LIST)
+            # The index keeps the entries of what was deleted, marked as such, until its parts are joined.
+            database.execute("INSERT INTO turn_text(turn_text) VALUES ('optimize')")
+        # What was said stands in the log, too, until it is emptied; where another process reads, it does that later.
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # All of them
 

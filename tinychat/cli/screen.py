@@ -71,6 +71,7 @@ def open_chat(
         view=view,
         recorder=recorder,
         resume=saved,
+        private=private,
     )
     try:
         app.run(mouse=mouse)

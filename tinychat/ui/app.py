@@ -55,6 +55,7 @@ class ChatApp(App[None]):
         first_prompt: str = "",
         recorder: Recorder | None = None,
         resume: Saved | None = None,
+        private: bool = False,
     ) -> None:
         """Prepare the app.
 
@@ -70,6 +71,7 @@ class ChatApp(App[None]):
             first_prompt: What to say as soon as the model is ready.
             recorder: Keeps the chats; not closed here. None: they are private.
             resume: The chat to go on with; None begins one.
+            private: Whether to say that nothing is kept.
         """
         super().__init__()
         themes, self._theme_errors = load_themes([resources.find("themes"), paths.config_dir() / "themes"])
@@ -88,6 +90,7 @@ class ChatApp(App[None]):
         if self._keeping is not None and resume is not None:
             self._keeping.resume(resume)
         self._first_prompt = first_prompt
+        self._private = private
         self._view = view or ""
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -116,6 +119,8 @@ class ChatApp(App[None]):
             self.notify(str(error), severity="warning", timeout=12)
         if self._unknown_theme:
             self.notify(f"There is no theme {self._unknown_theme!r}; F9 lists them.", severity="warning", timeout=12)
+        if self._private:
+            self.notify("This is a private chat: nothing of it is kept.", timeout=12)
         for name, status in _SIGNALS.items():
             # Not every system has every signal, and only the main thread may ask for them.
             with contextlib.suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):
