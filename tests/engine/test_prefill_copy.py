@@ -18,7 +18,7 @@ from tinychat.engine.prefill_copy import judge
 from tinychat.models.linear import COPY_FROM, Abilities, Blocked, Copied, abilities
 from tinychat.protocol import EngineFailed, MemoryStats, ModelInfo, SamplerSettings
 
-HERE = replace(abilities(), amx=False)
+HERE = Abilities(abilities().fp32, abilities().bf16, abilities().blocks)
 LONG = "The capital of France is Paris. The capital of Italy is Rome. " * 3
 """More than COPY_FROM tokens of the tiny vocabulary."""
 needs_copies = pytest.mark.skipif(not (HERE.blocks and HERE.bf16), reason="there is nothing to copy, or no copy")

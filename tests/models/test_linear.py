@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields, replace
+from typing import Final
 
 import pytest
 import torch
@@ -10,11 +12,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rulers import NO_ABILITIES
 
-from tinychat.kernels import block_product
+from tinychat.kernels import block_product, dense_product
 from tinychat.models import linear
 from tinychat.models.blocks import BlockMatrix, block_bytes
 from tinychat.models.embedding import Rows, Table
-from tinychat.models.linear import COPY_FROM, Blocked, Copied, Joined, Linear, Packed, Plain, Tiled, abilities
+from tinychat.models.linear import (
+    COPY_FROM,
+    Abilities,
+    Blocked,
+    Copied,
+    Joined,
+    Linear,
+    Packed,
+    Plain,
+    Tiled,
+    abilities,
+)
 from tinychat.ranges import SAMPLER_RANGES
 
 SIZES = st.tuples(st.integers(1, 70), st.sampled_from([1, 2, 31, 32, 64, 96]), st.integers(1, 9))
@@ -54,15 +67,22 @@ def test_dense_products(seed, sizes, biased, kind, form):
 
 @needs_blocks
 @relaxed
-@given(st.integers(0, 99), st.integers(1, 70), st.sampled_from([2, 6, 32, 96, 576]), st.integers(1, 19), st.booleans())
-def test_tiles_of_bf16(seed, rows, width, tokens, biased):
+@given(
+    st.sampled_from([torch.float32, torch.bfloat16]),
+    st.integers(0, 99),
+    st.integers(1, 70),
+    st.sampled_from([2, 6, 32, 96, 576]),
+    st.integers(1, 19),
+    st.booleans(),
+)
+def test_tiles(dtype, seed, rows, width, tokens, biased):
     """Catches columns that change places, rows that are no multiple of 16, the last tokens of a handful, and a token
     whose result depends on its company, which would let speculation say something else than plain decoding."""
-    weight, x = random(seed, rows, width).bfloat16(), random(seed + 1, tokens, width)
-    bias = random(seed + 2, rows).bfloat16() if biased else None
+    weight, x = random(seed, rows, width).to(dtype), random(seed + 1, tokens, width)
+    bias = random(seed + 2, rows).to(dtype) if biased else None
     made = Tiled(weight, bias)
     assert error(made, x, weight, bias) < 1e-6
-    assert made.nbytes == 2 * ((rows + -rows % 16) * width + (rows if biased else 0))
+    assert made.nbytes == dtype.itemsize * ((rows + -rows % 16) * width + (rows if biased else 0))
     together = made.forward(x)
     assert all(torch.equal(made.forward(x[i : i + 1]), together[i : i + 1]) for i in range(tokens))
     ids = torch.arange(rows).flip(0)
@@ -70,13 +90,14 @@ def test_tiles_of_bf16(seed, rows, width, tokens, biased):
 
 
 @needs_blocks
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("tokens", [1, 9])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_tiles_show_what_is_not_finite(tokens, value):
+def test_tiles_show_what_is_not_finite(dtype, tokens, value):
     """Catches arithmetic that passes over a NaN in the activations: a damaged model would go on talking."""
     x = torch.ones(tokens, 64)
     x[-1, 3] = value
-    assert not bool(torch.isfinite(Tiled(random(0, 32, 64).bfloat16()).forward(x)[-1]).any())
+    assert not bool(torch.isfinite(Tiled(random(0, 32, 64).to(dtype)).forward(x)[-1]).any())
 
 
 def blocks(seed: int, rows: int, width: int, bits: int) -> tuple[BlockMatrix, torch.Tensor]:
@@ -296,6 +317,15 @@ def test_scales_that_half_precision_doesn_t_hold():
     assert torch.equal(BlockMatrix(codes, scale, zero).dense(), codes.float() * scale + zero)
 
 
+def tried() -> Abilities:
+    """Return what is found where every ability is tried anew."""
+    here = abilities.__wrapped__()
+    return Abilities(*(getattr(here, field.name) for field in fields(Abilities)))
+
+
+SETTLED: Final = tried()
+
+
 @pytest.mark.parametrize("fault", ["raises", "is absent", "gives wrong numbers"])
 def test_abilities_are_tried(monkeypatch, fault):
     """Catches a product that is taken to exist: on other CPUs it raises, in other releases it is gone or has another
@@ -308,14 +338,41 @@ def test_abilities_are_tried(monkeypatch, fault):
 
     if fault == "is absent":
         monkeypatch.setitem(sys.modules, "tinychat.kernels.block_product", None)
+        monkeypatch.setitem(sys.modules, "tinychat.kernels.dense_product", None)
         monkeypatch.setattr(torch, "ops", object())
     elif fault == "raises":
         monkeypatch.setattr(block_product.BlockProduct, "__call__", broken)
+        monkeypatch.setattr(dense_product.DenseProduct, "__call__", broken)
         monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", broken)
     else:
-        monkeypatch.setattr(Packed, "forward", broken)
-        monkeypatch.setattr(Blocked, "forward", broken)
-    assert abilities.__wrapped__() == NO_ABILITIES
+        for kind in (Packed, Blocked, Tiled):
+            monkeypatch.setattr(kind, "forward", broken)
+    assert tried() == NO_ABILITIES
+
+
+def test_nothing_is_tried_before_it_is_asked_for(monkeypatch):
+    """Catches a chat in fp32 that waits until the products by codes are compiled: ten seconds, the first time."""
+    made: list[str] = []
+    for kind in (Packed, Blocked, Tiled):
+        monkeypatch.setattr(kind, "forward", lambda self, x: made.append(type(self).__name__) or x)
+    here = abilities.__wrapped__()
+    assert made == []
+    assert not here.fp32
+    assert made == ["Packed"]
+
+
+@needs_blocks
+@pytest.mark.parametrize("form", ["fp32", "bf16"])
+@pytest.mark.parametrize("tokens", [1, 5])
+def test_every_kind_of_tile_is_tried(monkeypatch, form, tokens):
+    """Catches a probe of one form, or of one token, that answers for all: they are four compiled functions."""
+    real = Tiled.forward
+
+    def faulty(self: Tiled, x: torch.Tensor) -> torch.Tensor:
+        return real(self, x) + (1 if self.form == form and len(x) == tokens else 0)
+
+    monkeypatch.setattr(Tiled, "forward", faulty)
+    assert tried() == replace(SETTLED, **{f"{form}_tiles": False})
 
 
 @needs_blocks
@@ -330,9 +387,7 @@ def test_every_kind_of_block_product_is_tried(monkeypatch, bits, tokens):
         return real(self, x) + (1 if self.matrix.bits == bits and len(x) == tokens else 0)
 
     monkeypatch.setattr(Blocked, "forward", faulty)
-    tried = abilities.__wrapped__()
-    assert not tried.blocks
-    assert (tried.fp32, tried.bf16) == (abilities().fp32, abilities().bf16)
+    assert tried() == replace(SETTLED, blocks=False)
 
 
 def test_dense_products_are_tried_by_one_token_and_by_several(monkeypatch):
@@ -343,5 +398,5 @@ def test_dense_products_are_tried_by_one_token_and_by_several(monkeypatch):
             monkeypatch.setattr(
                 Packed, "forward", lambda self, x, n=tokens, w=wrong: w(real(self, x)) if len(x) == n else real(self, x)
             )
-            tried = abilities.__wrapped__()
-            assert (tried.fp32, tried.bf16, tried.blocks) == (False, False, abilities().blocks)
+            found = tried()
+            assert (found.fp32, found.bf16, found.blocks) == (False, False, SETTLED.blocks)

@@ -333,7 +333,7 @@ def _lacking(policy: Policy, planned: Report, can: Abilities) -> list[str]:
     quantised = {policy.dtype, policy.head} & {"int8", "int4"}
     types = {stored for role in planned.forms.values() for stored, _ in role}
     kept = any(codes_stay(stored, form) for stored in types for form in ("int8", "int4"))
-    if not can.blocks and (quantised or (policy.dtype == "auto" and kept)):
+    if (quantised or (policy.dtype == "auto" and kept)) and not can.blocks:
         notices.append(f"Without Numba there is no product by blocks: quantised weights became {policy.dense}.")
     if policy.dtype == "auto" and not can.bf16 and types & {"F32", "F16", "BF16"}:
         notices.append("This machine has no packed bf16 product: dense weights are fp32, exact but slower.")
@@ -349,7 +349,7 @@ def _left_dense(policy: Policy, planned: Report, can: Abilities) -> list[str]:
     notices = []
     for role, what, asked in (("layers", "the layers' weights", policy.dtype), ("head", "the head", policy.head)):
         forms = planned.forms[role]
-        if can.blocks and asked in ("int8", "int4") and any(form != asked for _, form in forms):
+        if asked in ("int8", "int4") and can.blocks and any(form != asked for _, form in forms):
             share = sum(count for (_, form), count in forms.items() if form != asked) / sum(forms.values())
             notices.append(
                 f"{share:.0%} of {what} became {policy.dense} instead of {asked}: the matrices' width is no multiple "

@@ -4,21 +4,23 @@
 
 * fp32, bf16: packed by oneDNN into the layout its kernels read fastest; internal operators of the torch release that
   pyproject.toml pins. At one row the plain product reads memory two to four times slower on many CPUs.
-* bf16 in tiles: ours (kernels/dense_product.py), with activations in fp32, where the processor has no fast arithmetic
-  of bf16. On a Xeon without AMX it reads memory 1.4 times as fast as oneDNN's at one row, and is as much faster at 256.
+* fp32, bf16 in tiles: ours (kernels/dense_product.py), with activations in fp32. On a Xeon without AMX it reads bf16
+  1.4 times as fast as oneDNN's at one row, and is as much faster at 256; fp32 1.1 to 1.8 times as fast at one row,
+  twice at 2 to 16, and takes 1.2 to 1.3 times as long at 256.
 * int4, int8: the codes of a GGUF file's blocks, unchanged (kernels/block_product.py); beside them, where that is
   wanted, a packed bf16 copy for long prompts.
 * plain: `F.linear`. The oracle the others are held to, and what serves where they don't exist.
 
-`abilities` tries each once; nothing is assumed. Which stored matrix takes which form is decided in policy.py.
+`abilities` tries each once, when it is first needed; nothing is assumed. Which stored matrix takes which form is
+decided in policy.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Final, Literal
+from functools import cache, cached_property
+from typing import Any, Final, Literal
 
 import torch
 import torch.nn.functional as F
@@ -115,20 +117,21 @@ class Packed(Linear):
 
 
 class Tiled(Linear):
-    """The product by a bf16 matrix in tiles of 16 rows; activations stay fp32."""
+    """The product by a matrix in tiles of 16 rows; activations stay fp32."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        """Take W [out, in], bf16, in a multiple of 2, and b [out].
+        """Take W [out, in] (fp32 or bf16), in a multiple of 2, and b [out].
 
         Raises:
             ImportError: Numba, which compiles the product, is missing.
         """
         from tinychat.kernels.dense_product import DenseProduct
 
-        self.form = "bf16"
+        self.form = "fp32" if weight.dtype == torch.float32 else "bf16"
         self.rows, width = weight.shape
         weight = F.pad(weight, (0, 0, 0, -self.rows % ROWS)) if self.rows % ROWS else weight
-        self.tiles = weight.view(-1, ROWS, width // 2, 2).transpose(1, 2).contiguous()
+        together = 1 if self.form == "fp32" else 2
+        self.tiles = weight.view(-1, ROWS, width // together, together).transpose(1, 2).contiguous()
         self.bias = None if bias is None else bias.to(weight.dtype)
         self.nbytes = self.tiles.nbytes + (0 if self.bias is None else self.bias.nbytes)
         self._product = DenseProduct(self.tiles)
@@ -224,9 +227,9 @@ def _as(dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
     return x if x.dtype == dtype else x.to(dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Abilities:
-    """Which products this machine has besides the plain one."""
+    """Which products a machine has besides the plain one."""
 
     fp32: bool
     """oneDNN's, packed."""
@@ -236,42 +239,74 @@ class Abilities:
     """Ours, by codes."""
     amx: bool = False
     """Whether the packed bf16 product has AMX, which multiplies whole tiles."""
-    tiles: bool = False
+    fp32_tiles: bool = False
+    """Ours, by fp32, where it is the faster one: not on AMD's, on which oneDNN's reads as fast as memory goes."""
+    bf16_tiles: bool = False
     """Ours, by bf16, where it is the faster one: not with AMX, nor on AMD's, whose bf16 is twice as fast as fp32."""
+
+
+class _Here(Abilities):
+    """Those of this machine. Each is tried when it is first asked about: a product of ours is compiled for that."""
+
+    def __init__(self) -> None:
+        """Try nothing yet."""
+
+    @cached_property
+    def fp32(self) -> bool:
+        return _works(Packed, torch.float32)
+
+    @cached_property
+    def bf16(self) -> bool:
+        return _works(Packed, torch.bfloat16)
+
+    @cached_property
+    def blocks(self) -> bool:
+        return all(_works(Blocked, dtype) for dtype in (torch.uint8, torch.int8))
+
+    @cached_property
+    def amx(self) -> bool:
+        # The processor has it, and the system lets this process use its registers.
+        return self.bf16 and bool(torch.cpu.get_capabilities().get("amx_bf16")) and torch.cpu._init_amx()
+
+    @cached_property
+    def fp32_tiles(self) -> bool:
+        return not _amd() and _works(Tiled, torch.float32)
+
+    @cached_property
+    def bf16_tiles(self) -> bool:
+        return self.bf16 and not self.amx and not _amd() and _works(Tiled, torch.bfloat16)
 
 
 @cache
 def abilities() -> Abilities:
-    """Try each product on small matrices, by one token and by several, and hold it against the plain one."""
+    """Return what this machine can: nothing is assumed, but nothing is tried before it is asked for."""
+    return _Here()
+
+
+def _works(kind: Callable[[Any], Linear], dtype: torch.dtype) -> bool:
+    """Hold a product against the plain one, on a small matrix, by one token and by several.
+
+    Args:
+        kind: Makes it.
+        dtype: Of a dense matrix; uint8 and int8 are codes of 4 and of 8 bits.
+    """
     # 33 rows and 5 tokens are no multiples of what the products take at once. All numbers are exact in bf16.
     signed = torch.arange(33 * 64).view(33, 64).remainder(15) - 7
-    x = torch.arange(5 * 64).view(5, 64).remainder(17) / 8 - 1.0
-    scale, zero = torch.full((33, 2), 0.125), torch.full((33, 2), -0.875)
     weight = signed * 0.125
-
-    def works(make: Callable[[], Linear]) -> bool:
-        try:
-            made = make()
-            return all(right(x[:tokens], made.forward(x[:tokens].to(made.activations))) for tokens in (1, 2, 5))
-        except (RuntimeError, AttributeError, ImportError):
-            return False
+    x = torch.arange(5 * 64).view(5, 64).remainder(17) / 8 - 1.0
+    scale, least = torch.full((33, 2), 0.125), -7 if dtype == torch.uint8 else 0
+    coded = not dtype.is_floating_point
+    matrix = BlockMatrix((signed - least).to(dtype), scale, scale * least) if coded else weight.to(dtype)
 
     def right(x: torch.Tensor, y: torch.Tensor) -> bool:
         expected = x @ weight.T
         return y.shape == expected.shape and torch.allclose(y.float(), expected, rtol=1e-2, atol=1e-2)
 
-    bf16 = works(lambda: Packed(weight.bfloat16()))
-    # The processor has it, and the system lets this process use its registers.
-    amx = bf16 and bool(torch.cpu.get_capabilities().get("amx_bf16")) and torch.cpu._init_amx()
-    four = BlockMatrix((signed + 7).to(torch.uint8), scale, zero)
-    eight = BlockMatrix(signed.to(torch.int8), scale, torch.zeros_like(zero))
-    return Abilities(
-        fp32=works(lambda: Packed(weight)),
-        bf16=bf16,
-        blocks=works(lambda: Blocked(four)) and works(lambda: Blocked(eight)),
-        amx=amx,
-        tiles=bf16 and not amx and not _amd() and works(lambda: Tiled(weight.bfloat16())),
-    )
+    try:
+        made = kind(matrix)
+        return all(right(x[:tokens], made.forward(x[:tokens].to(made.activations))) for tokens in (1, 2, 5))
+    except (RuntimeError, AttributeError, ImportError):
+        return False
 
 
 def _amd() -> bool:

@@ -136,7 +136,7 @@ class Policy:
             return Joined([self.plan([p], bias=bias, transposed=transposed, role=role) for p in parts])
         rows = sum(p.stored.shape[1 if transposed else 0] for p in parts)
         width = parts[0].stored.shape[0 if transposed else 1]
-        held = rows + -rows % ROWS if forms[0] == "bf16" and self._tiles(width) else rows
+        held = rows + -rows % ROWS if self._tiles(forms[0], width) else rows
         size = _bytes(forms[0], held, width, [p.stored.type for p in parts])
         copy = _bytes("bf16", rows, width, ()) if self._copies(forms[0], role) else 0
         return Planned(forms[0], rows, size, bias=bias, copy_bytes=copy)
@@ -171,19 +171,21 @@ class Policy:
             dense.append(weight if part.order is None else weight[part.order])
         weight = _joined(dense).contiguous()
         del dense
-        if forms[0] == "bf16" and self._tiles(weight.shape[1]):
+        if self._tiles(forms[0], weight.shape[1]):
             return Tiled(weight, bias)
         packs = self.can.fp32 if forms[0] == "fp32" else self.can.bf16
         return Packed(weight, bias) if packs else Plain(weight, bias)
 
-    def _tiles(self, width: int) -> bool:
-        """Whether bf16 matrices of so many columns are multiplied in tiles."""
-        return self.can.tiles and width % 2 == 0
+    def _tiles(self, form: Form, width: int) -> bool:
+        """Whether matrices of so many columns are multiplied in tiles."""
+        if form in _BITS or width % 2:
+            return False
+        return self.can.fp32_tiles if form == "fp32" else self.can.bf16_tiles
 
     def _shared(self, stored: StoredTensor, head: Linear) -> bool:
         """Whether the head that a table is tied to holds the same numbers, and can be looked up."""
         form = self.form(stored, "embedding")
-        return codes_stay(stored.type, head.form) or (form == head.form == "bf16" and self._tiles(stored.shape[1]))
+        return codes_stay(stored.type, head.form) or (form == head.form and self._tiles(form, stored.shape[1]))
 
     def _copies(self, form: Form, role: str) -> bool:
         return self.copy and role == "layers" and form in _BITS
@@ -208,7 +210,7 @@ class Policy:
         if isinstance(head, Blocked) and self._shared(stored, head):
             return Rows(head.matrix, shared=True)
         if isinstance(head, Tiled) and self._shared(stored, head):
-            return Rows(head, shared=True, dtype=torch.bfloat16)
+            return Rows(head, shared=True, dtype=head.tiles.dtype)
         form = self.form(stored, "embedding")
         if form in _BITS:
             return Rows(BlockMatrix(*self._codes(Part(stored), form)), shared=False)
