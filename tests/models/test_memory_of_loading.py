@@ -24,6 +24,7 @@ pytestmark = [
 
 SCRIPT = """
 import json, sys
+from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -40,6 +41,8 @@ def resident(name):
     return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
 
 policy = Policy(sys.argv[2], abilities(), head=sys.argv[3], copy=sys.argv[4] == "copy")
+for field in fields(policy.can):  # what is tried is compiled, and that stays
+    getattr(policy.can, field.name)
 opened = open_model(Path(sys.argv[1]), ModelCard("large", FileSource(sys.argv[1])))
 with torch.inference_mode(), opened.checkpoint:
     found = architecture(opened)
