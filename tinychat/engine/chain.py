@@ -198,9 +198,11 @@ def cumulated(ranking: Ranking, kept: int, temperature: float, count: int) -> tu
         values, ids = ranking.best(kept)
         return ids, torch.softmax(values.double() / temperature, dim=0).cumsum(0)
     # Nothing is filtered: the mass of all tokens is known without ranking them.
-    mass = torch.logsumexp(ranking.logits / temperature, dim=0).double()
+    # Its logarithm in fp32 would move every end by 1e-6 of itself, as much as separates the least probable tokens.
+    top = ranking.logits.max()
+    mass = torch.exp((ranking.logits - top) / temperature).sum(dtype=torch.float64)
     values, ids = ranking.best(count)
-    return ids, torch.exp(values.double() / temperature - mass).cumsum(0)
+    return ids, (torch.exp((values - top).double() / temperature) / mass).cumsum(0)
 
 
 def drawn(ranking: Ranking, kept: int, temperature: float, draw: float) -> int:
