@@ -504,7 +504,7 @@ async def test_any_size_another_model_and_a_new_chat_while_a_view_is_open(open_c
             await chat.pilot.resize_terminal(*size)
             await chat.pilot.pause()
             assert all(len(row) <= size[0] for row in chat.text.splitlines())
-        await chat.shows("─ Esc")
+        await chat.shows("p prompt")
         chat.engine.ready(name="another", vocabulary="v2")
         await chat.shows("─ another")
         await chat.ask("More?")
