@@ -1,7 +1,8 @@
 """Runs the real screen in the terminal it is started in, on a scripted engine. For test_pty.py.
 
 Argument: what the engine does: "answer" (says every nasty string in every way an engine can), "hang" (nothing, once it
-is asked: the person quits in prefill), "talk" (tokens without end), "load" (it never gets ready).
+is asked: the person quits in prefill), "talk" (tokens without end), "load" (it never gets ready). And, if the chat is
+to be kept, the file to keep it in.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from nasty import NASTY  # noqa: E402
 from scripted_engine import INFO, PacedEngine, ScriptedEngine, stats  # noqa: E402
 
 from tinychat.catalog import HubSource, ModelCard  # noqa: E402
+from tinychat.chats.recorder import Recorder  # noqa: E402
 from tinychat.protocol import (  # noqa: E402
     Command,
     DownloadProgress,
@@ -74,7 +76,11 @@ def engine(kind: str) -> Engine:
 
 
 if __name__ == "__main__":
-    app = ChatApp(engine(sys.argv[1]), LoadModel(0, ModelCard(ALL, HubSource("a/b"), summary=ALL)), system=ALL)
+    recorder = Recorder(Path(sys.argv[2])) if len(sys.argv) > 2 else None
+    load = LoadModel(0, ModelCard(ALL, HubSource("a/b"), summary=ALL))
+    app = ChatApp(engine(sys.argv[1]), load, system=ALL, recorder=recorder)
     app.run()
+    if recorder is not None:
+        recorder.close()
     sys.stdout.flush()
     os._exit(app.return_code or 0)

@@ -1,21 +1,27 @@
-"""Chats that are kept, with the real smollm2 in a pseudo-terminal: killed in the middle, and gone on with."""
+"""Chats that are kept, in a pseudo-terminal: killed in the middle, and gone on with, also with the real smollm2."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from terminal import ENTER, ESCAPE, ROOT, Terminal
 
+from tinychat.chats import Tree
 from tinychat.chats.store import Store
 
-pytestmark = [pytest.mark.pty, pytest.mark.model]
+pytestmark = pytest.mark.pty
+
+PROGRAM = str(Path(__file__).with_name("pty_screen.py"))
 
 Open = Callable[..., Terminal]
 
@@ -52,6 +58,36 @@ def listed(variables: dict[str, str], *words: str) -> list[dict[str, object]]:
     return found
 
 
+def test_what_was_on_the_screen_half_a_second_ago_is_in_the_file(tmp_path: Path) -> None:
+    """Would catch: a screen that hands its words to the writer too late, at any of ten moments of a kill."""
+    path = tmp_path / "chats.db"
+    for seed in range(10):
+        terminal = Terminal([sys.executable, PROGRAM, "talk", str(path)], 100, 30)
+        try:
+            terminal.until("tokens 0")
+            terminal.send(f"question {seed}" + ENTER)
+            terminal.until("answering")
+            seen: list[tuple[float, int]] = []
+            end = time.monotonic() + 0.6 + random.Random(seed).random()
+            while time.monotonic() < end:
+                assert terminal._read()
+                if found := re.search(r"answering · ([\d,]+) tokens", terminal.text):
+                    seen.append((time.monotonic(), int(found[1].replace(",", ""))))
+            killed = time.monotonic()
+            terminal.kill(signal.SIGKILL)
+        finally:
+            terminal.close()
+        with Store(path) as store:
+            saved = store.read(store.latest() or 0)
+            assert store._connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        question, reply = saved.session.tree.turns
+        assert question.text == f"question {seed}"
+        shown = max((count for at, count in seen if at <= killed - 0.5), default=0)
+        assert len(reply.text.split()) >= shown
+        assert Tree.restored(saved.session.tree).path()[-1].reason == "cut"
+
+
+@pytest.mark.model
 def test_a_chat_that_was_killed_is_gone_on_with(opened: Open, smollm2_path: Path, variables: dict[str, str]) -> None:
     """Would catch: words lost with the process, a chat that `--resume` doesn't find, a reply that can't be continued,
     Alt keys that a real terminal's bytes don't make."""
@@ -103,6 +139,7 @@ def test_a_chat_that_was_killed_is_gone_on_with(opened: Open, smollm2_path: Path
     assert tree.head == 2
 
 
+@pytest.mark.model
 def test_a_private_chat_leaves_nothing(opened: Open, smollm2_path: Path, variables: dict[str, str]) -> None:
     """Would catch: a word of a private chat on the disk."""
     terminal = opened(str(smollm2_path), "--private")
