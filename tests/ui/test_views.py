@@ -6,7 +6,7 @@ import pytest
 from nasty import NASTY
 from screen_driver import Chat, OpenChat, no_control_characters
 
-from tinychat.cli.run import VIEWS as NAMED
+from tinychat.cli.options import VIEWS as NAMED
 from tinychat.protocol import (
     Bandwidth,
     Candidate,

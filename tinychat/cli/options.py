@@ -173,3 +173,13 @@ Draft = Annotated[
         "--draft", parser=plain, metavar="MODEL", help="A smaller model of the same vocabulary that guesses ahead."
     ),
 ]
+VIEWS: Final = ("tokens", "why", "layers", "lens", "attention", "cache", "prompt", "time", "bpe")
+"""The views of the screen, `tinychat.ui.glass.VIEWS`; naming them must not cost the import of a screen."""
+View = Annotated[
+    str | None,
+    typer.Option(
+        "--view", parser=choice("--view", VIEWS), metavar="|".join(VIEWS), help="Look inside from the beginning."
+    ),
+]
+Theme = Annotated[str | None, typer.Option("--theme", parser=plain, metavar="NAME", help="Colours of the screen.")]
+NoMouse = Annotated[bool, typer.Option("--no-mouse", help="Leave the mouse to the terminal.")]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tinychat.cli import log, options
-from tinychat.cli.run import VIEWS
 from tinychat.errors import UsageError
 from tinychat.protocol import LoadModel
 
@@ -34,19 +33,9 @@ def replay(
         bool,
         typer.Option("--check", help="Make every reply again, and say where, if anywhere, it differs; 1 if it does."),
     ] = False,
-    theme: Annotated[
-        str | None, typer.Option("--theme", parser=options.plain, metavar="NAME", help="Colours of the screen.")
-    ] = None,
-    view: Annotated[
-        str | None,
-        typer.Option(
-            "--view",
-            parser=options.choice("--view", VIEWS),
-            metavar="|".join(VIEWS),
-            help="Look inside from the beginning.",
-        ),
-    ] = None,
-    no_mouse: Annotated[bool, typer.Option("--no-mouse", help="Leave the mouse to the terminal.")] = False,
+    theme: options.Theme = None,
+    view: options.View = None,
+    no_mouse: options.NoMouse = False,
 ) -> None:
     """Play a recorded chat as it was, every token at its time; without a terminal, print what was said.
 

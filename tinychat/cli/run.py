@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,9 +16,6 @@ from tinychat.protocol import Limits, LoadModel
 
 if TYPE_CHECKING:
     from tinychat.chats.store import Saved
-
-VIEWS: Final = ("tokens", "why", "layers", "lens", "attention", "cache", "prompt", "time", "bpe")
-"""The views of the screen, `tinychat.ui.glass.VIEWS`; naming them must not cost the import of a screen."""
 
 
 def run(
@@ -94,19 +91,9 @@ def run(
             help='A second model, asked the same; what isn\'t named is as in the first: --beside "--dtype fp32".',
         ),
     ] = None,
-    theme: Annotated[
-        str | None, typer.Option("--theme", parser=options.plain, metavar="NAME", help="Colours of the screen.")
-    ] = None,
-    view: Annotated[
-        str | None,
-        typer.Option(
-            "--view",
-            parser=options.choice("--view", VIEWS),
-            metavar="|".join(VIEWS),
-            help="Look inside from the beginning.",
-        ),
-    ] = None,
-    no_mouse: Annotated[bool, typer.Option("--no-mouse", help="Leave the mouse to the terminal.")] = False,
+    theme: options.Theme = None,
+    view: options.View = None,
+    no_mouse: options.NoMouse = False,
     trace: Annotated[
         str | None,
         typer.Option(
