@@ -29,7 +29,7 @@ def config_dir() -> Path:
 
 
 def data_dir() -> Path:
-    """Folder for what was measured. Not made here: looking needs no folder."""
+    """Folder for what is to stay: chats, and what was measured. Not made here: looking needs no folder."""
     return platformdirs.user_data_path(_APP, appauthor=False)
 
 
