@@ -1,10 +1,11 @@
 """What the screen takes from a reply, and how soon it is there: the real chat beside one reply without a screen.
 
-    python tests/benchmarks/chat_speed.py [MODEL] [--rounds 3] [--tokens 300] [--size 160x48] [--view NAME,...]
+    python tests/benchmarks/chat_speed.py [MODEL] [--rounds 3] [--tokens 300] [--size 160x48] [--views why,time]
 
-Each round runs both, one after the other, on the same greedy reply. Prints, as medians: tokens a second with and
-without the screen and the ratio of each round's pair, and the seconds from the start of the program until the prompt
-box was painted; and the same with each of the views open. Chats are kept as a person's are, but in a folder that goes. Speed beside other programs is measured elsewhere: `tinychat bench` gives the figures for it.
+Each round runs both, one after the other, on the same greedy reply, and then the chat with each of the views open.
+Prints, as medians: tokens a second with and without the screen, the ratio of each round's pair, and the seconds from
+the start of the program until the prompt box was painted. Chats are kept as a person's are, but in a folder that goes.
+Speed beside other programs is measured elsewhere: `tinychat bench` gives the figures for it.
 """
 
 from __future__ import annotations
@@ -74,9 +75,8 @@ def main() -> None:
     for name, pairs in shown.items():
         rates, boxes = zip(*pairs, strict=True)
         ratio = statistics.median(rate / other for rate, other in zip(rates, alone, strict=True))
-        print(
-            f"{name}: {statistics.median(rates):.1f} tok/s, {ratio:.2f}; prompt box after {statistics.median(boxes):.2f} s"
-        )
+        box = statistics.median(boxes)
+        print(f"{name}: {statistics.median(rates):.1f} tok/s, {ratio:.2f}; prompt box after {box:.2f} s")
 
 
 if __name__ == "__main__":
