@@ -35,8 +35,9 @@ def test_nothing_that_a_terminal_obeys_reaches_it(opened: Open) -> None:
     """Would catch: one widget whose text goes around the pictures: clipboard, title, cleared screen."""
     terminal = opened("answer", 160, 48)
     terminal.until("Enter send")
-    for text in NASTY:
-        terminal.send(pasted(text))
+    # At once: where a paste comes in two reads and the machine is busy between them, Textual gives up on an escape code
+    # in it and takes the rest for keys.
+    terminal.send("".join(map(pasted, NASTY)))
     terminal.until("tokens ")
     terminal.send(ENTER)
     terminal.until("first token 41 ms")

@@ -68,7 +68,7 @@ def test_nothing_that_a_terminal_obeys_comes_out_of_a_recording(opened: Open, tm
     terminal = opened("replay", str(path), columns=160, rows=48)
     terminal.until("The recording ends here")
     terminal.send(F6)
-    terminal.until("Esc closes")
+    terminal.until("p prompt")
     terminal.send("wlp")
     terminal.until("Nobody looked at this")
     assert terminal.leave()[0] == 0

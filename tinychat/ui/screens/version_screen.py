@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual import on
 
 from tinychat.chats import Turn
@@ -107,9 +109,14 @@ class VersionScreen(GlassScreen):
 
     def _parting(self, turn: Turn, number: int) -> str:
         """Say from which of its tokens on a reply is another one than the version that it begins as."""
-        reply = self.chat.replies.get(turn.turn_id)
-        at = reply.repeated if reply else max(0, turn.forced - 1)
-        return f", from token {at + 1} of version {number} on" if at else f", going on from version {number}"
+        old, reply = self.chat.tree[turn.origin or 0], self.chat.replies.get(turn.turn_id)
+        if reply is not None:
+            at, vocabulary = reply.repeated, reply.vocabulary
+        else:
+            at, vocabulary = _common(turn.ids, old.ids), turn.vocabulary
+        # An end that was said is no more to be repeated.
+        whole = vocabulary != old.vocabulary or at >= len(old.ids) - (old.reason == "eos")
+        return f", going on from version {number}" if whole else f", from token {at + 1} of version {number} on"
 
     def check_key(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tell which keys apply: versions are gone through where there are several."""
@@ -117,3 +124,9 @@ class VersionScreen(GlassScreen):
             chosen = self.transcript.chosen
             return chosen is not None and len(self.chat.tree.versions(chosen.turn.turn_id)) > 1
         return super().check_key(action, parameters)
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many ids both begin with."""
+    most = min(len(one), len(other))
+    return next((n for n in range(most) if one[n] != other[n]), most)
