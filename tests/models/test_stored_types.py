@@ -22,7 +22,8 @@ def test_states_and_logits(tiny: Tiny, kind):
     """Catches a type that is read rightly by itself, but permuted, joined or looked up wrongly."""
     made = tiny.gguf("llama-theta", kind)
     expected = reference(made.model, IDS)
-    assert_close(measure(build(made.path, "fp32"), IDS), expected)
+    # Random blocks of the coarsest types give states of thousands, in which long sums lose more.
+    assert_close(measure(build(made.path, "fp32"), IDS), expected, rtol=2e-4, atol=2e-4)
     built = build(made.path, "auto")
     assert built.planned.nbytes == built.report.nbytes
     if kind in KEPT:  # random blocks of the others have states that bf16 rounds by more

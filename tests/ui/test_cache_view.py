@@ -83,7 +83,7 @@ async def test_a_long_map_is_drawn_whole_or_cell_by_cell(open_chat: OpenChat, si
         await chat.shows("#100 =A")
         await chat.shows("   0 ║ttttssss")
         await chat.hides("#164")
-        for pages in range(1, 13):
+        for pages in range(1, 8):
             before = chat.screen.glass.map_at
             await chat.press("pagedown")
             assert chat.screen.glass.map_at > before, pages

@@ -98,7 +98,7 @@ class SessionsScreen(ModalScreen[Saved | None]):
         query = self.query_one(Editor).draft
         chats = self.query_one(OptionList)
         before = (chats.highlighted or 0) if query == self._query else 0
-        self._query = query
+        self._query, problem = query, ""
         try:
             if self._store is None and self._path.exists():
                 self._store = Store(self._path)
@@ -109,16 +109,13 @@ class SessionsScreen(ModalScreen[Saved | None]):
             else:
                 self._found = self._store.summaries(_MOST)
         except TinychatError as error:
-            self._found = ()
-            self._tell(str(error))
+            self._found, problem = (), str(error)
         chats.clear_options()
         chats.add_options([self._line(each) for each in self._found])
         if self._found:
             chats.highlighted = min(before, len(self._found) - 1)
-        elif not query.strip():
-            self._tell("No chat was kept yet.")
         else:
-            self._tell("Nothing was found.")
+            self._tell(problem or ("Nothing was found." if query.strip() else "No chat was kept yet."))
 
     def _line(self, each: Summary | Hit) -> Content:
         name = inert(one_line(each.name) or "(no title)")
